@@ -28,16 +28,12 @@ int64_t RowBuffers::Bytes(const weights::ModelSpec& spec, int64_t max_rows) {
   return count.bytes;
 }
 
-namespace {
-
 void EmbedRow(const Embedding& embedding, int64_t token, int64_t hidden, float* out) {
   const uint8_t* row = embedding.data + token * RowBytes(embedding.dtype, hidden);
   if (IsBlockFormat(embedding.dtype)) return DequantizeRow(embedding.dtype, row, hidden, out);
   const auto* values = reinterpret_cast<const uint16_t*>(row);
   std::transform(values, values + hidden, out, embedding.dtype == DType::kF16 ? FromF16 : FromBf16);
 }
-
-}  // namespace
 
 void EmbedRows(const EngineContext& context, const Rope& rope, const Embedding& embedding,
                std::span<const EngineRow> batch_rows, const RowsView& rows) {

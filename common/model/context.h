@@ -70,8 +70,10 @@ inline void NormResidual(const EngineContext& context, const float* row, const f
   norm(row, weight, context.spec.hidden_size, static_cast<float>(context.spec.rms_norm_eps), out, out_bf16);
 }
 
-// Writes the rows' residual, cosine and sine. The residual is exact: an embedding in blocks is rounded to F32 only
-// where DequantizeRow subtracts a min.
+// The row of `token` in F32, exact: an embedding in blocks is rounded only where DequantizeRow subtracts a min.
+void EmbedRow(const Embedding& embedding, int64_t token, int64_t hidden, float* out);
+
+// Writes the rows' residual, which EmbedRow gives, cosine and sine.
 void EmbedRows(const EngineContext& context, const Rope& rope, const Embedding& embedding,
                std::span<const EngineRow> batch_rows, const RowsView& rows);
 

@@ -67,7 +67,7 @@ class CudaActivations {
   int64_t part_tokens = 0;  // P
 
   uint16_t* x = nullptr;  // BF16 [R, CudaStride(H)]: every norm's output
-  // F32 [R, H]: of the layer's routed experts; in a prompt so far, and before the first layer the BF16 embeddings
+  // F32 [R, H]: of the layer's routed experts; in a prompt so far, and before the first layer the embeddings
   float* sums = nullptr;
 
   // Attention.

@@ -62,8 +62,7 @@ absl::Status CudaPrefill::Launch(const LayerStep& step, std::span<const StagedMo
     case StepKind::kEmbed:
       if (step.pass == 0) MOE_RETURN_IF_ERROR(results_.Clear(activations_, stream));
       MOE_RETURN_IF_ERROR(inputs_.Copy(run_.PassRows(step.pass), activations_, stream));
-      return enqueue(
-          [rows](cuda::Stream native) { return Embed(rows, CudaInputs::Embeddings(rows.activations), native); });
+      return enqueue([this, rows](cuda::Stream native) { return inputs_.Embed(rows, native); });
     case StepKind::kAttention:
       return Attention(step, modules[0].Attention(spec_, run_.form, weights_), stream, enqueue);
     case StepKind::kDense:

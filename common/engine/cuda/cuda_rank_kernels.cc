@@ -75,9 +75,7 @@ device::Kernel CudaRankKernels::OfRows(const char* name, Work work) const {
 }
 
 device::Kernel CudaRankKernels::Embed() {
-  return OfRows("embed", [rows = Rows()](cuda::Stream stream) {
-    return engine::Embed(rows, CudaInputs::Embeddings(rows.activations), stream);
-  });
+  return OfRows("embed", [this, rows = Rows()](cuda::Stream stream) { return inputs_.Embed(rows, stream); });
 }
 
 device::Kernel CudaRankKernels::Dense(const StagedModule& dense) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
+#include "common/model/context.h"
 
 namespace moestro::engine {
 namespace {
@@ -41,6 +42,13 @@ void CudaInputs::Begin(std::span<const model::EngineRow> rows) {
   for (int64_t row = 0; row < std::ssize(rows); ++row) {
     rope_.Angles(rows[row].position, &cosine_[row * pairs], &sine_[row * pairs]);
   }
+  if (has_bf16()) return;
+  row_of_token_.clear();
+  for (const model::EngineRow& row : rows) row_of_token_.try_emplace(row.token, std::ssize(row_of_token_));
+  embeddings_.resize(row_of_token_.size() * spec_.hidden_size);
+  for (const auto& [token, row] : row_of_token_) {
+    model::EmbedRow(weights_.embedding, token, spec_.hidden_size, &embeddings_[row * spec_.hidden_size]);
+  }
 }
 
 absl::Status CudaInputs::Copy(IndexRange rows, const CudaActivations& activations, device::Stream& stream) const {
@@ -52,12 +60,23 @@ absl::Status CudaInputs::Copy(IndexRange rows, const CudaActivations& activation
   MOE_RETURN_IF_ERROR(copy_floats(activations.sine, &sine_[rows.begin * pairs], rows.size() * pairs));
   auto* const embeddings = reinterpret_cast<uint16_t*>(activations.sums);
   for (int64_t i = 0; i < rows.size(); ++i) {
-    const int64_t token = rows_[rows.begin + i].token;
+    const int32_t token = rows_[rows.begin + i].token;
+    if (!has_bf16()) {
+      MOE_RETURN_IF_ERROR(
+          copy_floats(activations.sums + i * hidden, &embeddings_[row_of_token_.at(token) * hidden], hidden));
+      continue;
+    }
     MOE_RETURN_IF_ERROR(stream.CopyToDevice(BytesOf(embeddings + i * hidden),
                                             BytesOf(weights_.embedding.Bf16Row(token, hidden)),
                                             hidden * static_cast<int64_t>(sizeof(uint16_t))));
   }
   return absl::OkStatus();
+}
+
+absl::Status CudaInputs::Embed(const CudaRows& rows, cuda::Stream stream) const {
+  const float* const embeddings = rows.activations.sums;
+  if (!has_bf16()) return engine::Embed(rows, embeddings, stream);
+  return engine::Embed(rows, reinterpret_cast<const uint16_t*>(embeddings), stream);
 }
 
 absl::StatusOr<StepRows> StepRows::Create(device::Device& device, const weights::ModelSpec& spec,
@@ -86,8 +105,7 @@ absl::Status StepRows::Upload(const weights::ModelSpec& spec, const model::Rope&
   for (const model::SequenceRun& run : batch.runs) {
     for (int64_t row = run.begin; row < run.end; ++row) {
       const model::EngineRow& engine_row = batch.rows[row];
-      std::copy_n(embedding.Bf16Row(engine_row.token, spec.hidden_size), spec.hidden_size,
-                  host.embeddings + row * spec.hidden_size);
+      model::EmbedRow(embedding, engine_row.token, spec.hidden_size, host.embeddings + row * spec.hidden_size);
       rope.Angles(engine_row.position, host.cosine + row * rope.pairs(), host.sine + row * rope.pairs());
       host.positions[row] = engine_row.position;
       host.first_page[row] = next_page;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -21,37 +22,41 @@ namespace moestro::engine {
 // Of a prompt.
 class CudaInputs {
  public:
-  // Both outlive it; embeddings are copied from the weights row by row.
+  // Both outlive it; embeddings are taken from the weights row by row.
   CudaInputs(const weights::ModelSpec& spec, const model::ModelWeights& weights)
       : spec_(spec), weights_(weights), rope_(spec) {}
 
   // A new run, whose rows live until it ends.
   void Begin(std::span<const model::EngineRow> rows);
-  // Puts the copies of what some rows bring on the stream: angles, and BF16 embeddings where sums will be.
+  // Puts the copies of what some rows bring on the stream: angles, and embeddings where sums will be.
   absl::Status Copy(IndexRange rows, const CudaActivations& activations, device::Stream& stream) const;
-  // Where they are then.
-  static const uint16_t* Embeddings(const CudaActivations& activations) {
-    return reinterpret_cast<const uint16_t*>(activations.sums);
-  }
+  // Launches what makes the rows' residual of them.
+  absl::Status Embed(const CudaRows& rows, cuda::Stream stream) const;
 
  private:
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;
   const model::Rope rope_;
+  bool has_bf16() const { return weights_.embedding.dtype == DType::kBF16; }
+
   std::span<const model::EngineRow> rows_;
+  // Of another type than BF16, which is copied from the weights: F32 [distinct tokens, hidden_size], and each token's
+  // row.
+  std::vector<float> embeddings_;
+  std::unordered_map<int32_t, int64_t> row_of_token_;
   std::vector<float> cosine_;  // [rows, pairs]
   std::vector<float> sine_;    // [rows, pairs]
 };
 
 // Arrays of a lane's rows in a step: in host memory, or on the device.
 struct StepArrays {
-  uint16_t* embeddings = nullptr;  // BF16 [rows, hidden]
-  float* cosine = nullptr;         // [rows, rotated_dims() / 2]
-  float* sine = nullptr;           // [rows, rotated_dims() / 2]
-  int32_t* positions = nullptr;    // [rows]
-  int32_t* first_page = nullptr;   // [rows]: where the row's sequence begins in `pages`
-  int32_t* has_nan = nullptr;      // [num_layers], zeros
-  uint32_t* pages = nullptr;       // of every sequence, those that its rows see
+  float* embeddings = nullptr;    // [rows, hidden]
+  float* cosine = nullptr;        // [rows, rotated_dims() / 2]
+  float* sine = nullptr;          // [rows, rotated_dims() / 2]
+  int32_t* positions = nullptr;   // [rows]
+  int32_t* first_page = nullptr;  // [rows]: where the row's sequence begins in `pages`
+  int32_t* has_nan = nullptr;     // [num_layers], zeros
+  uint32_t* pages = nullptr;      // of every sequence, those that its rows see
 };
 
 // Of a lane's part of a step: one copy, from pinned memory that is allocated once.
@@ -64,7 +69,7 @@ class StepRows {
   static absl::StatusOr<StepRows> Create(device::Device& device, const weights::ModelSpec& spec, const Limits& limits);
 
   // Gathers what the rows need and puts its copy on the stream. What the step before put there is done.
-  // RESOURCE_EXHAUSTED if the sequences have more pages than the limit. `embedding`: BF16.
+  // RESOURCE_EXHAUSTED if the sequences have more pages than the limit.
   absl::Status Upload(const weights::ModelSpec& spec, const model::Rope& rope, const model::Embedding& embedding,
                       const model::CheckedBatch& batch, device::Stream& stream);
 

@@ -76,8 +76,9 @@ using cuda::LaunchStatus;
 using cuda::PointersOf;
 using cuda::ShapeOf;
 
-// residual = embeddings, BF16 [rows, hidden_size].
-inline absl::Status Embed(const CudaRows& rows, const uint16_t* embeddings, cuda::Stream stream) {
+// residual = embeddings, BF16 or F32 [rows, hidden_size].
+template <typename T>
+absl::Status Embed(const CudaRows& rows, const T* embeddings, cuda::Stream stream) {
   return LaunchStatus(cuda::LaunchEmbed(embeddings, nullptr, rows.rows, rows.spec.hidden_size, rows.residual, stream));
 }
 

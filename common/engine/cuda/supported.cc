@@ -1,5 +1,7 @@
 #include "common/engine/cuda/supported.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/kernels/cuda/call.h"
@@ -25,6 +27,24 @@ absl::Status CheckOnlyForm(const weights::ModelSpec& spec, model::MlaForm form, 
   const auto name = [](model::MlaForm of) { return of == model::MlaForm::kAbsorbed ? "absorbed" : "un-absorbed"; };
   return absl::UnimplementedError(
       absl::StrFormat("the CUDA kernels compute %s with %s MLA, not with %s", what, name(only), name(form)));
+}
+
+// A launch has one type: of gate and up, and of the experts that it takes.
+absl::Status CheckMlpTypes(const model::FeedForwardWeights& w, size_t layer) {
+  const auto differs = [](const model::MlpWeights& a, const model::MlpWeights& b) {
+    return a.gate.dtype != b.up.dtype || a.gate.dtype != b.gate.dtype || a.down.dtype != b.down.dtype;
+  };
+  if (w.dense.gate.rows > 0 && differs(w.dense, w.dense)) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "the CUDA kernels compute gate and up together, but those of layer %d are %s and %s; use --device host", layer,
+        DTypeName(w.dense.gate.dtype), DTypeName(w.dense.up.dtype)));
+  }
+  const auto odd = std::ranges::find_if(w.experts, [&](const auto& expert) { return differs(w.experts[0], expert); });
+  if (odd == w.experts.end()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrFormat(
+      "the CUDA kernels compute gate and up of several experts together, but those of layer %d have different types, "
+      "first in expert %d; use --device host",
+      layer, odd - w.experts.begin()));
 }
 
 }  // namespace
@@ -79,14 +99,18 @@ absl::Status CheckWeightsSupported(const weights::ModelSpec& spec, const model::
   model::ModelWeights visited = weights;  // pointers, not what they point to
   absl::Status status;
   const auto check = [&](const model::ModelTensor& tensor, DType dtype) {
-    if (!status.ok() || dtype == DType::kBF16 || dtype == DType::kF8E4M3) return;
+    // Of latents, absorbed MLA takes the rows of one head at a time, which may begin inside a row group.
+    const bool refused = dtype == DType::kI8 || (tensor.role == model::TensorRole::kLatentUp && IsBlockFormat(dtype));
+    if (!status.ok() || !refused) return;
     status = absl::UnimplementedError(absl::StrFormat(
-        "the CUDA kernels compute weights in BF16 and F8_E4M3, but tensor '%s' is %s; use --device host", tensor.name,
-        DTypeName(dtype)));
+        "the CUDA kernels do not compute tensor '%s' in %s; use --device host", tensor.name, DTypeName(dtype)));
   };
   model::ForEachTensor(spec, visited, [&](const model::ModelTensor& tensor, auto& field) {
     if constexpr (requires { field.dtype; }) check(tensor, field.dtype);
   });
+  for (size_t layer = 0; status.ok() && layer < weights.layers.size(); ++layer) {
+    status = CheckMlpTypes(weights.layers[layer].feed_forward, layer);
+  }
   return status;
 }
 

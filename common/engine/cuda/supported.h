@@ -13,7 +13,8 @@ absl::Status CheckPrefillSupported(const weights::ModelSpec& spec);
 absl::Status CheckRanksSupported(const weights::ModelSpec& spec);
 absl::Status CheckDecodeSupported(const weights::ModelSpec& spec);
 
-// Types of the weights, which all of them must have: BF16 and FP8. Names the first tensor with another one.
+// Types of the weights: not I8, nor formats of blocks where keys and values are made of latents; weight segments have
+// F16 there. Names the first tensor with such a type.
 absl::Status CheckWeightsSupported(const weights::ModelSpec& spec, const model::ModelWeights& weights);
 
 // The form of MLA that the kernels of prompts have, and that of decode. Grouped queries have one form under both names.

@@ -14,13 +14,15 @@ constexpr int kSharedFloats = kThreads / 32;  // scratch of BlockSum
 
 __device__ __forceinline__ uint16_t ToBf16(float value) { return static_cast<uint16_t>(PackBf16(value, 0.0f)); }
 
+__device__ __forceinline__ float Widen(uint16_t bf16) { return __uint_as_float(uint32_t{bf16} << 16); }
+__device__ __forceinline__ float Widen(float value) { return value; }
+
+template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    EmbedKernel(const uint16_t* table, const int32_t* tokens, int64_t hidden, float* residual) {
+    EmbedKernel(const T* table, const int32_t* tokens, int64_t hidden, float* residual) {
   const int64_t row = blockIdx.x;
-  const uint16_t* from = table + (tokens == nullptr ? row : tokens[row]) * hidden;
-  for (int64_t i = threadIdx.x; i < hidden; i += kThreads) {
-    residual[row * hidden + i] = __uint_as_float(uint32_t{from[i]} << 16);
-  }
+  const T* from = table + (tokens == nullptr ? row : tokens[row]) * hidden;
+  for (int64_t i = threadIdx.x; i < hidden; i += kThreads) residual[row * hidden + i] = Widen(from[i]);
 }
 
 __device__ __forceinline__ float Mean(const float* x, int64_t n, float* shared) {
@@ -175,8 +177,14 @@ unsigned BlocksPerRow(int64_t rows, int64_t width) {
 LaunchResult LaunchEmbed(const uint16_t* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
                          Stream stream) {
   if (rows == 0) return {};
-  return Launch("embed", EmbedKernel, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, stream, table, tokens,
-                hidden, residual);
+  return Launch("embed", EmbedKernel<uint16_t>, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, stream, table,
+                tokens, hidden, residual);
+}
+LaunchResult LaunchEmbed(const float* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
+                         Stream stream) {
+  if (rows == 0) return {};
+  return Launch("embed", EmbedKernel<float>, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, stream, table,
+                tokens, hidden, residual);
 }
 
 LaunchResult LaunchRmsNorm(const RmsNormArgs& args, Stream stream) {

@@ -9,9 +9,11 @@
 
 namespace moestro::cuda {
 
-// residual[r] = table[tokens[r]] in F32. table: BF16 [.., hidden]. tokens: [rows], each a row of the table; null: row
-// r.
+// residual[r] = table[tokens[r]] in F32. table: BF16 or F32 [.., hidden]. tokens: [rows], each a row of the table;
+// null: row r.
 LaunchResult LaunchEmbed(const uint16_t* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
+                         Stream stream);
+LaunchResult LaunchEmbed(const float* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
                          Stream stream);
 
 struct RmsNormArgs {

@@ -3,6 +3,7 @@
 // arithmetic: with few rows, reading the weights takes all the time.
 #include <cuda_runtime.h>
 
+#include "common/kernels/cuda/f16.cuh"
 #include "common/kernels/cuda/fp8.cuh"
 #include "common/kernels/cuda/head_linear.h"
 #include "common/kernels/cuda/launch.cuh"
@@ -28,12 +29,12 @@ __device__ __forceinline__ float High(uint32_t pair) { return __uint_as_float(pa
 // Expands the 16 bytes of a step that hold 4 rows: w[row][input].
 template <DType kType>
 __device__ __forceinline__ void Expand(uint4 piece, float (&w)[4][kType == DType::kF8E4M3 ? 4 : 2]) {
-  if constexpr (kType == DType::kBF16) {
+  if constexpr (kType != DType::kF8E4M3) {
     const uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      w[i][0] = Low(words[i]);
-      w[i][1] = High(words[i]);
+      w[i][0] = kType == DType::kF16 ? F16ToFloat(words[i]) : Low(words[i]);
+      w[i][1] = kType == DType::kF16 ? F16ToFloat(words[i] >> 16) : High(words[i]);
     }
   } else {
     // x: rows 0, 1 and y: rows 2, 3 for inputs 0, 1; z, w: the same rows for inputs 2, 3. Two bytes a row.
@@ -149,6 +150,9 @@ LaunchResult LaunchHeadLinear(const HeadLinearArgs& args, int64_t rows, Stream s
   if (args.dtype == DType::kBF16) {
     return Launch("head_linear", HeadLinearKernel<DType::kBF16>, grid, dim3(kThreads), kSharedBytes, stream, args,
                   rows);
+  }
+  if (args.dtype == DType::kF16) {
+    return Launch("head_linear", HeadLinearKernel<DType::kF16>, grid, dim3(kThreads), kSharedBytes, stream, args, rows);
   }
   return {kInvalidArgument};
 }

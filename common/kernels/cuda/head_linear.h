@@ -12,7 +12,7 @@ namespace moestro::cuda {
 // y[r, h, i] = bf16(sum over c of W[h * head_rows + first_row + i, c] x[r, h, c]) for i in [0, out_rows). Row r and
 // head h are at r * row_stride + h * head_stride. head_rows, first_row, out_rows and cols are multiples of 4.
 struct HeadLinearArgs {
-  DType dtype = DType::kF8E4M3;  // kF8E4M3 or kBF16
+  DType dtype = DType::kF8E4M3;  // kF8E4M3, kBF16 or kF16
   MatrixPointers matrix;         // [heads * head_rows, cols]
   int64_t heads = 0;
   int64_t head_rows = 0;

@@ -13,58 +13,32 @@
 // up pass through shared memory at the end.
 #include <cuda_runtime.h>
 
+#include "common/kernels/cuda/block_linear.cuh"
+#include "common/kernels/cuda/f16.cuh"
 #include "common/kernels/cuda/fp8.cuh"
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/linear.h"
+#include "common/kernels/cuda/linear_tile.cuh"
 #include "common/kernels/cuda/ptx.cuh"
-#include "common/kernels/cuda/silu.cuh"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro::cuda {
 namespace {
 
-constexpr int kWarpRows = 32;
-constexpr int kStageCols = 64;
-constexpr int kChunk = 16;       // bytes
 constexpr int kStepBytes = 256;  // 64 rows x 4 FP8 or 2 BF16 inputs
 constexpr int kStepChunks = kStepBytes / kChunk;
-constexpr int kInputBytes = kStageCols * 2;  // per token and stage
-constexpr int kInputChunks = kInputBytes / kChunk;
-
-struct Params {
-  LinearShape shape;
-  LinearGroups groups;  // no tiles: one matrix for all tokens
-  MatrixList up;        // gate and up: the groups' up matrices
-  int64_t tokens = 0;   // if there are no tiles
-  int64_t row_groups = 0;
-  int64_t row_tiles = 0;
-  int64_t token_tiles = 0;
-  bool aligned_output = false;  // 4 consecutive outputs may be written at once
-};
 
 template <DType kTheType, bool kIsGateUp, int kTheRowWarps, int kTheWarpTokens, int kTokenWarps, int kTheStages>
-struct Tiling {
+struct Tiling : TileShape<kIsGateUp, kTheRowWarps, kTheWarpTokens, kTokenWarps, kTheStages> {
+  using Shape = TileShape<kIsGateUp, kTheRowWarps, kTheWarpTokens, kTokenWarps, kTheStages>;
   static constexpr DType kType = kTheType;
-  static constexpr bool kGateUp = kIsGateUp;
-  static constexpr int kRowWarps = kTheRowWarps;
-  static constexpr int kWarpTokens = kTheWarpTokens;
-  static constexpr int kStages = kTheStages;
-  static constexpr int kRows = kRowWarps * kWarpRows;
-  static constexpr int kRowGroups = kRows / static_cast<int>(kRowGroup);
-  static_assert(kRows == kRowGroup || kRows == kScaleBlock, "a block's rows of a matrix have one scale");
-  static_assert(!kGateUp || kRowGroups == 2, "a row group of each matrix");
-  static constexpr int kOutputRows = kGateUp ? kRows / 2 : kRows;
-  static constexpr int kThreads = 32 * kRowWarps * kTokenWarps;
-  static constexpr int kTokens = kWarpTokens * kTokenWarps;
   static constexpr int kColsPerStep = kType == DType::kF8E4M3 ? 4 : 2;
   static constexpr int kSteps = kStageCols / kColsPerStep;  // per stage and row group
-  static constexpr int kWeightBytes = kRowGroups * kSteps * kStepBytes;
-  static constexpr int kStageBytes = kWeightBytes + kTokens * kInputBytes;
-  static constexpr int kSharedBytes = kStages * kStageBytes;
-  static constexpr int kWeightChunks = kWeightBytes / kChunk / kThreads;  // copied per thread
-  static constexpr int kTokenChunks = kTokens * kInputChunks / kThreads;  // copied per thread
-  static_assert(kWeightBytes % (kChunk * kThreads) == 0 && kTokens * kInputChunks % kThreads == 0);
-  static_assert(kThreads % kInputChunks == 0);
+  static constexpr int kWeightBytes = Shape::kRowGroups * kSteps * kStepBytes;
+  static constexpr int kStageBytes = kWeightBytes + Shape::kTokens * kInputBytes;
+  static constexpr int kSharedBytes = Shape::kStages * kStageBytes;
+  static constexpr int kWeightChunks = kWeightBytes / kChunk / Shape::kThreads;  // copied per thread
+  static_assert(kWeightBytes % (kChunk * Shape::kThreads) == 0);
 };
 
 // The position of chunk c among the 16 of a step, and among the 8 of a token.
@@ -78,7 +52,7 @@ __device__ __forceinline__ int InputPlace(int token, int c) { return c ^ ((token
 // part of a stage, from the first of the 32 inputs on; c: the lane's chunk.
 template <DType kType>
 __device__ __forceinline__ void LoadWeights(const uint8_t* weights, int u, int t, int c, uint32_t (&a)[2][4]) {
-  if constexpr (kType == DType::kBF16) {
+  if constexpr (kType != DType::kF8E4M3) {
     const int step = 4 * t + 2 * u;
     const uint4 low =
         *reinterpret_cast<const uint4*>(weights + step * kStepBytes + WeightPlace<kType>(step, c) * kChunk);
@@ -113,91 +87,22 @@ __device__ __forceinline__ void LoadWeights(const uint8_t* weights, int u, int t
   }
 }
 
-// 4 consecutive outputs of one token, of which `valid` exist.
-__device__ __forceinline__ void StoreOutputs(const Params& p, int64_t y_row, int64_t row, int valid,
-                                             const float (&values)[4]) {
-  const int64_t at = y_row * p.shape.y_stride + row;
-  if (p.shape.output == LinearOutput::kBf16) {
-    uint16_t* y = static_cast<uint16_t*>(p.shape.y) + at;
-    const uint32_t low = PackBf16(values[0], values[1]), high = PackBf16(values[2], values[3]);
-    if (p.aligned_output && valid == 4) {
-      *reinterpret_cast<uint2*>(y) = make_uint2(low, high);
-      return;
-    }
-    const uint32_t packed[2] = {low, high};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i < valid) y[i] = static_cast<uint16_t>(packed[i / 2] >> (i % 2 * 16));
-    }
-    return;
-  }
-  float* y = static_cast<float*>(p.shape.y) + at;
-  const bool add = p.shape.output == LinearOutput::kAddF32;
-  if (p.aligned_output && valid == 4) {
-    float4 out = make_float4(values[0], values[1], values[2], values[3]);
-    if (add) {
-      const float4 before = *reinterpret_cast<const float4*>(y);
-      out = make_float4(before.x + out.x, before.y + out.y, before.z + out.z, before.w + out.w);
-    }
-    *reinterpret_cast<float4*>(y) = out;
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (i < valid) y[i] = add ? y[i] + values[i] : values[i];
-  }
-}
-
-// Four of up's results for one token in shared memory, [kTokens][16 chunks of 4 rows]. The lanes that access it
-// together, of 8 chunks and 4 tokens, hit different banks.
-__device__ __forceinline__ float4* UpResult(uint8_t* shared, int token, int chunk) {
-  return reinterpret_cast<float4*>(shared) + token * 16 + (chunk ^ (token & 7));
-}
-
-__device__ __forceinline__ float Activated(const LinearShape& shape, float gate, float up) {
-  return shape.swiglu_limit == 0 ? SiluMul(gate, up) : ClampedSwiglu(gate, up, shape.swiglu_limit, shape.swiglu_alpha);
-}
-
 template <typename T>
-__global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constant__ LinearParams p) {
   constexpr DType kType = T::kType;
   constexpr int kWarpTokens = T::kWarpTokens, kStages = T::kStages;
   constexpr int kTokenFragments = kWarpTokens / 8;
 
-  // Concurrent blocks share the inputs of a group, or the weights of a single matrix.
-  const bool grouped = p.groups.tiles != nullptr;
-  const int64_t row_tile = grouped ? blockIdx.x % p.row_tiles : blockIdx.x / p.token_tiles;
-  const int64_t token_tile = grouped ? blockIdx.x / p.row_tiles : blockIdx.x % p.token_tiles;
-  TokenTile tile{0, 0, 0};
-  if (grouped) {
-    if (token_tile >= *p.groups.end_tile - *p.groups.first_tile) return;
-    tile = p.groups.tiles[*p.groups.first_tile + token_tile];
-  }
-  const int64_t first_token = grouped ? tile.begin : token_tile * T::kTokens;
-  const int tokens = static_cast<int>(grouped ? tile.count : min(int64_t{T::kTokens}, p.tokens - first_token));
-  const int place = grouped ? tile.group - p.groups.first_group : 0;
-
+  const BlockTile tile = FindTile<T>(p);
+  if (tile.tokens == 0) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
   const int row_warp = warp % T::kRowWarps, token_warp = warp / T::kRowWarps;
-  // The matrix of the block's row group `half`.
-  const auto matrix_of = [&](int half) {
-    return T::kGateUp && half == 1 ? p.up.of[place] : p.groups.matrices.of[place];
-  };
   const int64_t steps = (p.shape.cols + 3) / 4 * (4 / T::kColsPerStep);  // of a whole row
   const int64_t stages = (p.shape.cols + kStageCols - 1) / kStageCols;
   uint8_t* const shared = DynamicShared();
 
-  const uint16_t* inputs[T::kTokenChunks];  // inputs of the tokens whose chunks this thread copies; null: none
-#pragma unroll
-  for (int i = 0; i < T::kTokenChunks; ++i) {
-    const int token = (thread + i * T::kThreads) / kInputChunks;
-    inputs[i] = nullptr;
-    if (token >= tokens) continue;
-    const int64_t row = first_token + token;
-    const int64_t x_row = grouped && p.groups.row_of != nullptr ? p.groups.row_of[row] : row;
-    inputs[i] = p.shape.x + x_row * p.shape.x_stride;
-  }
+  const TileInputs<T> inputs(p, tile, thread);
 
   const auto copy_stage = [&](int64_t stage) {
     uint8_t* const weights = shared + stage % kStages * T::kStageBytes;
@@ -206,23 +111,15 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
     for (int i = 0; i < T::kWeightChunks; ++i) {
       const int chunk = thread + i * T::kThreads;
       const int c = chunk % kStepChunks, step = chunk / kStepChunks % T::kSteps, half = chunk / kStepChunks / T::kSteps;
-      const int64_t row_group = T::kGateUp ? row_tile : row_tile * T::kRowGroups + half;
+      const int64_t row_group = RowGroupOf<T>(tile, half);
       const int64_t at_step = stage * T::kSteps + step;
       const bool exists = row_group < p.row_groups && at_step < steps;
-      const uint8_t* from =
-          matrix_of(half).data + (exists ? (row_group * steps + at_step) * kStepBytes + c * kChunk : int64_t{0});
+      const int64_t at = exists ? (row_group * steps + at_step) * kStepBytes + c * kChunk : int64_t{0};
+      const uint8_t* from = MatrixOf<T>(p, tile, half).data + at;
       CopyAsync16(weights + (half * T::kSteps + step) * kStepBytes + WeightPlace<kType>(step, c) * kChunk, from,
                   exists ? kChunk : 0);
     }
-#pragma unroll
-    for (int i = 0; i < T::kTokenChunks; ++i) {
-      const int chunk = thread + i * T::kThreads;
-      const int token = chunk / kInputChunks, c = chunk % kInputChunks;
-      const int64_t col = stage * kStageCols + c * 8;
-      const int64_t left = inputs[i] == nullptr ? 0 : max(int64_t{0}, p.shape.cols - col);
-      CopyAsync16(x + token * kInputBytes + InputPlace(token, c) * kChunk, left > 0 ? inputs[i] + col : p.shape.x,
-                  static_cast<int>(min(int64_t{kChunk}, 2 * left)));
-    }
+    inputs.Copy(p, stage, thread, x, [](int token, int c) { return InputPlace(token, c); });
   };
 
   float totals[2][kTokenFragments][4] = {};
@@ -231,7 +128,7 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
   const float* scales = nullptr;
   if constexpr (kType == DType::kF8E4M3) {
     const int64_t col_blocks = (p.shape.cols + kScaleBlock - 1) / kScaleBlock;
-    scales = matrix_of(row_warp / 2).scales + row_tile * T::kOutputRows / kScaleBlock * col_blocks;
+    scales = MatrixOf<T>(p, tile, row_warp / 2).scales + tile.row_tile * T::kOutputRows / kScaleBlock * col_blocks;
   }
   constexpr int kStagesPerBlock = static_cast<int>(kScaleBlock) / kStageCols;
 
@@ -262,11 +159,20 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
       for (int u = 0; u < 2; ++u) {
         uint32_t a[2][4];
         LoadWeights<kType>(group_weights + k * (32 / T::kColsPerStep) * kStepBytes, u, t, c, a);
+        [[maybe_unused]] uint32_t rest[2][4];
+        if constexpr (kType == DType::kF16) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i) SplitF16(a[i / 4][i % 4], &a[i / 4][i % 4], &rest[i / 4][i % 4]);
+        }
 #pragma unroll
         for (int n = 0; n < kTokenFragments; ++n) {
           const uint32_t pair[2] = {u == 0 ? b[n].x : b[n].z, u == 0 ? b[n].y : b[n].w};
           MmaBf16(sums[0][n], a[0], pair);
           MmaBf16(sums[1][n], a[1], pair);
+          if constexpr (kType == DType::kF16) {
+            MmaBf16(sums[0][n], rest[0], pair);
+            MmaBf16(sums[1][n], rest[1], pair);
+          }
         }
       }
     }
@@ -286,88 +192,23 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
     }
   }
 
-  // Four consecutive outputs of the lane.
-  const int64_t row = row_tile * T::kOutputRows + row_warp % (T::kOutputRows / kWarpRows) * kWarpRows + 4 * g;
-  const float* const bias = matrix_of(row_warp / 2).bias;
-  if (bias != nullptr) {
-    float of_row[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) of_row[i] = row + i < p.shape.rows ? bias[row + i] : 0.0f;
-#pragma unroll
-    for (int n = 0; n < kTokenFragments; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        totals[0][n][i] += of_row[i / 2];
-        totals[1][n][i] += of_row[2 + i / 2];
-      }
-    }
-  }
-
-  if constexpr (T::kGateUp) {
-    constexpr int kHalf = T::kRowWarps / 2;
-    const int chunk = row_warp % kHalf * 8 + g;
-    const bool is_up = row_warp >= kHalf;
-    WaitCopies<0>();
-    __syncthreads();  // all reads of the stages are done
-#pragma unroll
-    for (int n = 0; n < kTokenFragments; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int token = token_warp * kWarpTokens + n * 8 + 2 * t + e;
-        if (is_up) {
-          *UpResult(shared, token, chunk) =
-              make_float4(totals[0][n][e], totals[0][n][2 + e], totals[1][n][e], totals[1][n][2 + e]);
-        }
-      }
-    }
-    __syncthreads();
-    if (is_up) return;
-#pragma unroll
-    for (int n = 0; n < kTokenFragments; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float4 up = *UpResult(shared, token_warp * kWarpTokens + n * 8 + 2 * t + e, chunk);
-        totals[0][n][e] = Activated(p.shape, totals[0][n][e], up.x);
-        totals[0][n][2 + e] = Activated(p.shape, totals[0][n][2 + e], up.y);
-        totals[1][n][e] = Activated(p.shape, totals[1][n][e], up.z);
-        totals[1][n][2 + e] = Activated(p.shape, totals[1][n][2 + e], up.w);
-      }
-    }
-  }
-
-  const int valid = static_cast<int>(min(int64_t{4}, p.shape.rows - row));
-  if (valid <= 0) return;
-#pragma unroll
-  for (int n = 0; n < kTokenFragments; ++n) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int token = token_warp * kWarpTokens + n * 8 + 2 * t + e;
-      if (token >= tokens) continue;
-      const float values[4] = {totals[0][n][e], totals[0][n][2 + e], totals[1][n][e], totals[1][n][2 + e]};
-      StoreOutputs(p, first_token + token, row, valid, values);
-    }
-  }
+  FinishTile<T>(p, tile, thread, totals);
 }
 
-template <typename T>
-LaunchResult LaunchTiling(Params p, Stream stream) {
-  p.row_tiles = (p.shape.rows + T::kOutputRows - 1) / T::kOutputRows;
-  if (p.row_tiles * p.token_tiles > 0x7fffffff) return {kInvalidArgument};
-  return Launch(T::kGateUp ? "gate_up" : "linear", LinearKernel<T>,
-                dim3(static_cast<unsigned>(p.row_tiles * p.token_tiles)), dim3(T::kThreads), T::kSharedBytes, stream,
-                p);
-}
-
-// Large: 72 KiB (FP8) or 96 KiB (BF16) of shared memory; the latter is the limit of the smallest of these GPUs (99
+// Large: 72 KiB (FP8) or 96 KiB (16 bits) of shared memory; the latter is the limit of the smallest of these GPUs (99
 // KiB). Small: as many blocks as possible, since there may be few rows, each with 7 stages (28 KiB of FP8 weights) in
 // flight. With a block on each of 64 multiprocessors that is 1.8 MB, which 1.8 TB/s deliver in a microsecond of
-// latency. Small gate and up: the same for either matrix; in BF16, as much as fits.
+// latency. Small gate and up: the same for either matrix; in 16 bits, as much as fits.
 template <DType kType, bool kGateUp>
-LaunchResult LaunchTiles(const Params& p, int tile_tokens, Stream stream) {
-  if (tile_tokens == kLargeTile) return LaunchTiling<Tiling<kType, kGateUp, 4, 64, 2, 3>>(p, stream);
+LaunchResult LaunchTiles(const LinearParams& p, int tile_tokens, Stream stream) {
+  if (tile_tokens == kLargeTile) {
+    using Large = Tiling<kType, kGateUp, 4, 64, 2, 3>;
+    return LaunchTiling<Large>(LinearKernel<Large>, p, stream);
+  }
   if (tile_tokens != kSmallTile) return {kInvalidArgument};
-  constexpr int kStages = kGateUp && kType == DType::kBF16 ? 5 : 8;
-  return LaunchTiling<Tiling<kType, kGateUp, kGateUp ? 4 : 2, 16, 1, kStages>>(p, stream);
+  constexpr int kStages = kGateUp && kType != DType::kF8E4M3 ? 5 : 8;
+  using Small = Tiling<kType, kGateUp, kGateUp ? 4 : 2, 16, 1, kStages>;
+  return LaunchTiling<Small>(LinearKernel<Small>, p, stream);
 }
 
 bool IsAligned(const void* p, int64_t bytes) {
@@ -375,7 +216,7 @@ bool IsAligned(const void* p, int64_t bytes) {
 }
 
 template <bool kGateUp>
-LaunchResult LaunchParams(Params p, int tile_tokens, Stream stream) {
+LaunchResult LaunchParams(LinearParams p, int tile_tokens, Stream stream) {
   const LinearShape& s = p.shape;
   if (s.rows < 1 || s.cols < 1 || s.x_stride % 8 != 0 || !IsAligned(s.x, 16)) return {kInvalidArgument};
   for (const MatrixPointers& matrix : p.groups.matrices.of) {
@@ -386,6 +227,8 @@ LaunchResult LaunchParams(Params p, int tile_tokens, Stream stream) {
   p.aligned_output = s.y_stride % 4 == 0 && IsAligned(s.y, s.output == LinearOutput::kBf16 ? 8 : 16);
   if (s.dtype == DType::kF8E4M3) return LaunchTiles<DType::kF8E4M3, kGateUp>(p, tile_tokens, stream);
   if (s.dtype == DType::kBF16) return LaunchTiles<DType::kBF16, kGateUp>(p, tile_tokens, stream);
+  if (s.dtype == DType::kF16) return LaunchTiles<DType::kF16, kGateUp>(p, tile_tokens, stream);
+  if (IsBlockFormat(s.dtype)) return LaunchBlockLinear(p, kGateUp, tile_tokens, stream);
   return {kInvalidArgument};
 }
 
@@ -395,7 +238,7 @@ LaunchResult LaunchDense(const LinearShape& shape, const MatrixPointers& matrix,
                          int64_t tokens, Stream stream) {
   if (tokens == 0) return {};
   const int tile = tokens <= kSmallTile ? kSmallTile : kLargeTile;
-  Params p{.shape = shape, .groups = {}, .up = {}, .tokens = tokens, .token_tiles = (tokens + tile - 1) / tile};
+  LinearParams p{.shape = shape, .groups = {}, .up = {}, .tokens = tokens, .token_tiles = (tokens + tile - 1) / tile};
   p.groups.matrices.of[0] = matrix;
   p.up.of[0] = up;
   return LaunchParams<kGateUp>(p, tile, stream);

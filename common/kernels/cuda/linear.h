@@ -1,9 +1,11 @@
-// Products with the segment's packed weights (common/tensor/packed_matrix.h) on tensor cores. FP8 codes become BF16 in
-// registers, exactly. Products are summed in F32 over blocks of 128 inputs; each block's sum is scaled and added to the
-// output's total. A row of x gives the same bits in every tile.
+// Products with the segment's packed weights (common/tensor/packed_matrix.h) on tensor cores. Codes become BF16 in
+// registers, exactly; F16 weights become a sum of two BF16 numbers. Products are summed in F32 over blocks of 128
+// inputs, in formats of blocks over sub-blocks of up to 32. Each sum is scaled and added to the output's total. A row
+// of x gives the same bits in every tile.
 //
 // All pointers are device pointers. Requirements, else kInvalidArgument: weights and x aligned to 16 bytes, x_stride a
-// multiple of 8. Only the first `cols` elements of a row of x are read.
+// multiple of 8, in formats of blocks cols a multiple of their row_block. Only the first `cols` elements of a row of x
+// are read.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +40,7 @@ inline constexpr int kLargeTile = 128;
 
 // Shared by both forms below. Writes y[r * y_stride + n] for n in [0, rows), and nothing else.
 struct LinearShape {
-  DType dtype = DType::kF8E4M3;  // kF8E4M3 or kBF16
+  DType dtype = DType::kF8E4M3;  // kF8E4M3, kBF16, kF16 or a format of blocks
   int64_t rows = 0;              // outputs
   int64_t cols = 0;              // inputs
   const uint16_t* x = nullptr;   // BF16 [.., x_stride]

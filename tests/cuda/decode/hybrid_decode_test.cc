@@ -178,6 +178,22 @@ TEST_F(HybridDecodeTest, OtherShapes) {
   }
 }
 
+// Of the dense parts, which the GPU computes, and of the experts, which the CPU does.
+TEST_F(HybridDecodeTest, FormatsOfBlocks) {
+  ModelSpec spec = SmallGroupedSpec();
+  spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
+  spec.hidden_size = spec.moe_intermediate_size = 256;
+  spec.num_layers = 2;
+  for (const DType type :
+       {DType::kF16, DType::kQ8_0, DType::kQ4K, DType::kQ6K, DType::kI4G32, DType::kMXFP4, DType::kI4Z128}) {
+    SCOPED_TRACE(DTypeName(type));
+    const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .type = type});
+    HybridSubject subject(*model.segment, kMaxRows, 16);
+    const Conversation conversation(subject, 2);
+    CheckCuts(subject, conversation, conversation.Step(2), {2, 1});
+  }
+}
+
 TEST_F(HybridDecodeTest, LayerNormsAndAClamp) {
   ModelSpec spec = SmallGroupedSpec();
   spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain

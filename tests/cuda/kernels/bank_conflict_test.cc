@@ -9,6 +9,7 @@
 #include "tests/cuda/emulation/machine.h"
 #include "tests/cuda/emulation/planted_bugs.h"
 #include "tests/cuda/kernels/numbers.h"
+#include "tests/support/random_blocks.h"
 
 namespace moestro::cuda {
 namespace {
@@ -34,12 +35,14 @@ TEST(BankConflictTest, CountsThoseOfAStride) {
 }
 
 TEST(BankConflictTest, LinearHasNone) {
-  constexpr int64_t kRows = 128, kCols = 128;
-  for (const DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+  constexpr int64_t kRows = 128, kCols = 256;
+  std::vector<DType> types = {DType::kF8E4M3, DType::kBF16, DType::kF16};
+  types.insert(types.end(), std::begin(moestro::testing::kBlockFormats), std::end(moestro::testing::kBlockFormats));
+  for (const DType dtype : types) {
     for (const int64_t tokens : {16, 128}) {
       const DeviceArray<uint8_t> weights(
           std::vector<uint8_t>(static_cast<size_t>(PackedBytes(dtype, kRows, kCols)), 56));
-      const DeviceArray<float> scales(std::vector<float>(1, 1.0f)), y(tokens * kRows);
+      const DeviceArray<float> scales(std::vector<float>(2, 1.0f)), y(tokens * kRows);
       const DeviceArray<uint16_t> x(RandomBf16(tokens * kCols, 1));
       const LinearShape shape{.dtype = dtype,
                               .rows = kRows,

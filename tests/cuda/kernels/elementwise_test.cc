@@ -473,7 +473,7 @@ TEST(CudaElementwiseTest, CopyOfAnyWords) {
 TEST(CudaElementwiseTest, NoRowsLaunchNothing) {
   EXPECT_TRUE(Ran(LaunchSumParts({}, nullptr)));
   EXPECT_TRUE(Ran(LaunchCopy(nullptr, 0, nullptr, nullptr)));
-  EXPECT_TRUE(Ran(LaunchEmbed(nullptr, nullptr, 0, 8, nullptr, nullptr)));
+  EXPECT_TRUE(Ran(LaunchEmbed(static_cast<const uint16_t*>(nullptr), nullptr, 0, 8, nullptr, nullptr)));
   EXPECT_TRUE(Ran(LaunchRmsNorm({}, nullptr)));
   EXPECT_TRUE(Ran(LaunchSiluMul(nullptr, nullptr, 0, 8, 8, nullptr, 8, nullptr)));
   EXPECT_TRUE(Ran(LaunchRotateHeads(nullptr, 0, 1, 8, 0, {}, nullptr, nullptr)));

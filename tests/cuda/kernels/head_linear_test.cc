@@ -54,8 +54,8 @@ struct Product {
 };
 
 void Check(const HeadShape& s, DType dtype, int64_t rows) {
-  SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " " << s.heads << " heads [" << s.head_rows << ", " << s.cols
-                                  << "] x " << rows);
+  SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << " " << s.heads << " heads [" << s.head_rows << ", " << s.cols
+                                    << "] x " << rows);
   const Product product(s, dtype, rows);
   const std::vector<uint16_t> got = product.Run(dtype, 0, rows);
   for (int64_t at = 0; at < rows * s.heads; ++at) {
@@ -82,20 +82,20 @@ void Check(const HeadShape& s, DType dtype, int64_t rows) {
 }
 
 TEST(CudaHeadLinearTest, AbsorbsQueries) {
-  for (const DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16}) {
     for (const int64_t rows : {1, 7, 8, 9}) Check({2, 512, 0, 512, 128}, dtype, rows);
   }
 }
 
 TEST(CudaHeadLinearTest, ProjectsValues) {
-  for (const DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16}) {
     for (const int64_t rows : {1, 6}) Check({3, 256, 128, 128, 512}, dtype, rows);
   }
 }
 
 // Heads that begin inside a row group, and incomplete blocks of inputs.
 TEST(CudaHeadLinearTest, OddSizes) {
-  for (const DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16}) {
     Check({5, 24, 0, 24, 36}, dtype, 3);
     Check({7, 76, 12, 60, 132}, dtype, 2);
     Check({1, 4, 0, 4, 4}, dtype, 1);

@@ -37,24 +37,35 @@ struct ElementTruth {
   double tolerance = 0;
 };
 
-// Blocks of 128 inputs are summed by mma of 16, then scaled and added to the total: one fused multiply-add each.
+// Inputs that mma of 16 sum before the sum is scaled and added to the total: one fused multiply-add each, and one for
+// mins. F16 weights are two numbers, with an mma for each.
+double RoundingsOf(DType dtype, int64_t cols) {
+  if (!IsBlockFormat(dtype)) {
+    const double products = static_cast<double>(kScaleBlock / 16) * (dtype == DType::kF16 ? 2 : 1);
+    return kMmaRoundings * products + static_cast<double>(CeilDiv(cols, kScaleBlock));
+  }
+  const BlockFormat format = FormatOf(dtype);
+  const int64_t chain = std::min<int64_t>(32, format.sub_block);
+  return kMmaRoundings * static_cast<double>(chain / 16) +
+         static_cast<double>(CeilDiv(cols, chain) * (format.has_mins ? 2 : 1));
+}
+
 ElementTruth ComputeTruth(const Matrix& m, const PaddedInputs& x, int64_t row, int64_t cols, int64_t token) {
   double sum = 0, magnitude = 0;
   for (int64_t i = 0; i < cols; ++i) {
-    const double term =
-        m.values[static_cast<size_t>(row * cols + i)] * FromBf16(x.values[static_cast<size_t>(token * x.stride + i)]);
-    sum += term;
-    magnitude += std::fabs(term);
+    const auto at = static_cast<size_t>(row * cols + i);
+    const double input = FromBf16(x.values[static_cast<size_t>(token * x.stride + i)]);
+    sum += m.values[at] * input;
+    magnitude += m.magnitudes[at] * std::fabs(input);
   }
-  const double roundings =
-      kMmaRoundings * static_cast<double>(kScaleBlock / 16) + static_cast<double>(CeilDiv(cols, kScaleBlock));
-  return {sum, Gamma(roundings) * magnitude};
+  const double roundings = RoundingsOf(m.dtype, cols);
+  return {sum, Gamma(roundings) * magnitude + roundings * 0x1p-149};  // scales may be subnormal
 }
 
 constexpr float kUntouched = -12345.0f;
 
 void CheckDense(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
-  SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " [" << rows << ", " << cols << "] x " << tokens);
+  SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << " [" << rows << ", " << cols << "] x " << tokens);
   const Matrix m = RandomMatrix(dtype, rows, cols);
   const PaddedInputs x(tokens, cols);
   for (const int64_t y_stride : {rows + 3, RoundUp(rows, 4) + 4}) {  // by single elements, and by four
@@ -104,6 +115,58 @@ TEST(CudaLinearTest, Bf16AgainstDouble) {
   CheckDense(DType::kBF16, 65, 1000, 2);
 }
 
+TEST(CudaLinearTest, F16AgainstDouble) {
+  CheckDense(DType::kF16, 128, 128, 3);
+  CheckDense(DType::kF16, 1, 1, 1);
+  CheckDense(DType::kF16, 63, 127, 2);
+  CheckDense(DType::kF16, 65, 129, 16);
+  CheckDense(DType::kF16, 130, 4, 17);
+  CheckDense(DType::kF16, 65, 1000, 2);
+}
+
+class CudaLinearBlocksTest : public ::testing::TestWithParam<DType> {
+ protected:
+  static int64_t unit() { return FormatOf(GetParam()).row_block; }
+};
+INSTANTIATE_TEST_SUITE_P(Formats, CudaLinearBlocksTest, ::testing::ValuesIn(moestro::testing::kBlockFormats),
+                         [](const auto& format) { return DTypeName(format.param); });
+
+TEST_P(CudaLinearBlocksTest, AgainstDouble) {
+  CheckDense(GetParam(), 1, unit(), 1);
+  CheckDense(GetParam(), 63, RoundUp(160, unit()), 2);
+  CheckDense(GetParam(), 65, RoundUp(96, unit()), 16);
+  CheckDense(GetParam(), 129, RoundUp(288, unit()), 17);
+  // More stages than are in flight, and more blocks than headers.
+  CheckDense(GetParam(), 65, RoundUp(1120, unit()), 2);
+  CheckDense(GetParam(), 70, RoundUp(1120, unit()), 130);
+}
+
+// A weight of all codes and scales: with one input of 1, an output is the weight.
+TEST_P(CudaLinearBlocksTest, WeightsAreExact) {
+  constexpr int64_t kRows = 128, kCols = 256;
+  const Matrix m = RandomMatrix(GetParam(), kRows, kCols);
+  std::vector<uint16_t> x(kCols * kCols, 0);
+  for (size_t i = 0; i < kCols; ++i) x[i * kCols + i] = ToBf16(1.0f);
+  const DeviceArray<uint16_t> device_x(x);
+  const DeviceArray<float> y(kCols * kRows);
+  const LinearShape shape{.dtype = GetParam(),
+                          .rows = kRows,
+                          .cols = kCols,
+                          .x = device_x.get(),
+                          .x_stride = kCols,
+                          .y = y.get(),
+                          .y_stride = kRows};
+  ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kCols, nullptr)));
+  const std::vector<float> got = y.Download();
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t col = 0; col < kCols; ++col) {
+      ASSERT_EQ(got[static_cast<size_t>(col * kRows + row)],
+                static_cast<float>(m.values[static_cast<size_t>(row * kCols + col)]))
+          << row << ", " << col;
+    }
+  }
+}
+
 // Row r holds code r in one column and zeros elsewhere: with inputs of 1, each output is the code's exact value.
 TEST(CudaLinearTest, AllFp8CodesAreExact) {
   constexpr int64_t kCols = 132;
@@ -129,6 +192,38 @@ TEST(CudaLinearTest, AllFp8CodesAreExact) {
         ASSERT_TRUE(std::isnan(value)) << "code " << code;
       } else {
         ASSERT_EQ(value, FromE4M3(static_cast<uint8_t>(code))) << "code " << code << " column " << col;
+      }
+    }
+  }
+}
+
+// As above, a launch for each upper byte. Infinities and NaN too.
+TEST(CudaLinearTest, AllF16WeightsAreExact) {
+  constexpr int64_t kRows = 256, kCols = 4;
+  const DeviceArray<uint16_t> ones(std::vector<uint16_t>(8, ToBf16(1.0f)));
+  for (uint32_t upper = 0; upper < 256; ++upper) {
+    std::vector<uint8_t> row_major(2 * kRows * kCols, 0);
+    for (uint32_t lower = 0; lower < kRows; ++lower) {
+      const auto bits = static_cast<uint16_t>(upper << 8 | lower);
+      std::memcpy(&row_major[2 * (kCols * lower + upper % kCols)], &bits, 2);
+    }
+    const Matrix m = Pack(DType::kF16, kRows, kCols, row_major, {});
+    const DeviceArray<float> y(kRows);
+    const LinearShape shape{.dtype = DType::kF16,
+                            .rows = kRows,
+                            .cols = kCols,
+                            .x = ones.get(),
+                            .x_stride = 8,
+                            .y = y.get(),
+                            .y_stride = kRows};
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), 1, nullptr)));
+    const std::vector<float> got = y.Download();
+    for (uint32_t lower = 0; lower < kRows; ++lower) {
+      const float weight = FromF16(static_cast<uint16_t>(upper << 8 | lower));
+      if (std::isnan(weight)) {
+        ASSERT_TRUE(std::isnan(got[lower])) << upper << ", " << lower;
+      } else {
+        ASSERT_EQ(got[lower], weight) << upper << ", " << lower;
       }
     }
   }
@@ -237,9 +332,19 @@ TEST(CudaLinearTest, GroupsOfAnySizeInLargeTiles) {
   CheckGrouped(DType::kBF16, kLargeTile, {130}, 64, 64);
 }
 
+TEST(CudaLinearTest, GroupsOfF16) {
+  CheckGrouped(DType::kF16, kSmallTile, {5, 0, 18}, 66, 68);
+  CheckGrouped(DType::kF16, kLargeTile, {0, 130}, 64, 64);
+}
+
+TEST_P(CudaLinearBlocksTest, Groups) {
+  CheckGrouped(GetParam(), kSmallTile, {0, 1, 16, 0, 17, 3, 0}, 130, RoundUp(160, unit()));
+  CheckGrouped(GetParam(), kLargeTile, {0, 129, 0, 2, 0}, 68, RoundUp(160, unit()));
+}
+
 // The products have LaunchLinear's bits, and the result has LaunchSiluMul's.
 void CheckGateUp(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
-  SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " " << rows << " x " << cols << " x " << tokens);
+  SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << " " << rows << " x " << cols << " x " << tokens);
   const Matrix gate = RandomMatrix(dtype, rows, cols, 1), up = RandomMatrix(dtype, rows, cols, 2);
   const PaddedInputs x(tokens, cols);
   const DeviceArray<float> gate_out(tokens * rows), up_out(tokens * rows);
@@ -263,12 +368,19 @@ void CheckGateUp(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
 }
 
 TEST(CudaLinearTest, GateAndUpTogether) {
-  for (const DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16}) {
     CheckGateUp(dtype, 1, 4, 1);
     CheckGateUp(dtype, 72, 160, 16);
     CheckGateUp(dtype, 192, 260, 17);
     CheckGateUp(dtype, 65, 132, 131);
   }
+}
+
+TEST_P(CudaLinearBlocksTest, GateAndUpTogether) {
+  CheckGateUp(GetParam(), 1, unit(), 1);
+  CheckGateUp(GetParam(), 192, RoundUp(288, unit()), 16);
+  CheckGateUp(GetParam(), 65, RoundUp(1120, unit()), 5);
+  CheckGateUp(GetParam(), 65, RoundUp(160, unit()), 131);
 }
 
 // A bias is added with one rounding, to what is added to y, too.
@@ -346,14 +458,14 @@ TEST(CudaLinearTest, GateAndUpWithBiasesAndAClamp) {
 }
 
 // A row has the same bits in any tile: this makes prefill independent of its chunks.
-TEST(CudaLinearTest, BitsDoNotDependOnTheTile) {
-  constexpr int64_t kRows = 128, kCols = 300, kTokens = 40;
-  const Matrix m = RandomMatrix(DType::kF8E4M3, kRows, kCols);
-  const PaddedInputs x(kTokens, kCols);
+void CheckTiles(DType dtype, int64_t cols) {
+  constexpr int64_t kRows = 128, kTokens = 40;
+  const Matrix m = RandomMatrix(dtype, kRows, cols);
+  const PaddedInputs x(kTokens, cols);
   const DeviceArray<float> large(kTokens * kRows), small(kRows);
-  LinearShape shape{.dtype = DType::kF8E4M3,
+  LinearShape shape{.dtype = dtype,
                     .rows = kRows,
-                    .cols = kCols,
+                    .cols = cols,
                     .x = x.device->get(),
                     .x_stride = x.stride,
                     .y = large.get(),
@@ -368,6 +480,12 @@ TEST(CudaLinearTest, BitsDoNotDependOnTheTile) {
     EXPECT_EQ(std::memcmp(one.data(), &all[static_cast<size_t>(token * kRows)], kRows * sizeof(float)), 0);
   }
 }
+
+TEST(CudaLinearTest, BitsDoNotDependOnTheTile) {
+  CheckTiles(DType::kF8E4M3, 300);
+  CheckTiles(DType::kF16, 300);
+}
+TEST_P(CudaLinearBlocksTest, BitsDoNotDependOnTheTile) { CheckTiles(GetParam(), RoundUp(800, unit())); }
 
 TEST(CudaLinearTest, RefusesWhatItCannotRead) {
   const DeviceArray<uint16_t> x(64);

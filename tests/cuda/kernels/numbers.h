@@ -41,11 +41,11 @@ inline std::vector<uint16_t> RandomBf16(int64_t n, uint32_t seed, float scale = 
 inline constexpr uint16_t kBf16Nan = 0x7fc0;
 
 // Use as ASSERT_TRUE(Ran(Launch...(...))).
-inline testing::AssertionResult Ran(LaunchResult result) {
+inline ::testing::AssertionResult Ran(LaunchResult result) {
   const std::string error = Synchronize();
-  if (!error.empty()) return testing::AssertionFailure() << error;
-  if (!result.ok()) return testing::AssertionFailure() << "launch: error " << result.error;
-  return testing::AssertionSuccess();
+  if (!error.empty()) return ::testing::AssertionFailure() << error;
+  if (!result.ok()) return ::testing::AssertionFailure() << "launch: error " << result.error;
+  return ::testing::AssertionSuccess();
 }
 
 }  // namespace moestro::cuda

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "tests/common/model/tolerance.h"
 #include "tests/cuda/device.h"
 #include "tests/cuda/near.h"
+#include "tests/support/random_blocks.h"
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
@@ -88,7 +90,7 @@ class StreamSubject {
   PipelineReport report_;
 };
 
-class GoldenPromptTest : public testing::Test {
+class GoldenPromptTest : public ::testing::Test {
  protected:
   explicit GoldenPromptTest(const absl::StatusOr<model::TinyModel>& model = model::Tiny()) : model_(model) {}
   void SetUp() override {
@@ -129,7 +131,7 @@ class GoldenPromptTest : public testing::Test {
   }
 
   void CheckFrom(const model::GoldenCase& golden, int64_t begin, const MemoryLimits& limits) {
-    SCOPED_TRACE(testing::Message() << Tokens(golden) << " tokens from " << begin);
+    SCOPED_TRACE(::testing::Message() << Tokens(golden) << " tokens from " << begin);
     const model::TestSequence sequence(spec(), Tokens(golden) + std::ssize(golden.greedy));
     if (begin > 0) {
       model::RunPrompt(subject_->engine(), sequence, std::span(golden.prompt).first(begin), 128, MlaForm::kUnabsorbed);
@@ -271,8 +273,9 @@ TEST_F(GoldenPromptTest, InPasses) {
 }
 
 // Shapes that the golden model lacks. All tokens choose the same experts: no choice is close.
-void CheckShapes(const weights::ModelSpec& spec, bool fp8, int64_t count) {
-  const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .decisive_biases = true});
+void CheckShapes(const weights::ModelSpec& spec, bool fp8, int64_t count, std::optional<DType> type = {}) {
+  const SyntheticSegment model =
+      MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .type = type, .decisive_biases = true});
   StreamSubject subject(*model.segment);
   const std::vector<int32_t> tokens = model::RandomTokens(count, spec.token_count, 3);
   const model::TestSequence sequence(spec, count), expected(spec, count);
@@ -367,22 +370,59 @@ TEST(StreamedShapesTest, HeadsThatTheKernelsDoNotHave) {
   EXPECT_NE(grouped.message().find("not of 192"), std::string_view::npos) << grouped;
 }
 
-TEST(StreamedShapesTest, TypesThatTheKernelsDoNotHave) {
+TEST(StreamedShapesTest, TypesOfWeights) {
   const weights::ModelSpec spec = SmallGroupedSpec();
-  for (const DType type : {DType::kF8E4M3, DType::kBF16}) {
-    EXPECT_TRUE(engine::CheckWeightsSupported(spec, roofline::ShapesOnly(spec, type)).ok()) << DTypeName(type);
+  for (auto type = static_cast<uint32_t>(DType::kBF16); type <= static_cast<uint32_t>(kLastDType); ++type) {
+    const auto dtype = static_cast<DType>(type);
+    if (dtype == DType::kI8) continue;
+    EXPECT_TRUE(engine::CheckWeightsSupported(spec, roofline::ShapesOnly(spec, dtype)).ok()) << DTypeName(dtype);
   }
-  for (const DType type : {DType::kF16, DType::kI8, DType::kQ8_0, DType::kQ4K, DType::kMXFP4}) {
-    for (const char* name :
-         {"model.embed_tokens.weight", "model.layers.2.mlp.experts.1.up_proj.weight", "lm_head.weight"}) {
-      const absl::Status status = engine::CheckWeightsSupported(
-          spec, roofline::ShapesOnly(
-                    spec, [&](const model::ModelTensor& tensor) { return tensor.name == name ? type : DType::kBF16; }));
-      EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-      EXPECT_EQ(status.message(), absl::StrCat("the CUDA kernels compute weights in BF16 and F8_E4M3, but tensor '",
-                                               name, "' is ", DTypeName(type), "; use --device host"));
-    }
+  for (const char* name : {"model.layers.2.mlp.experts.1.up_proj.weight", "lm_head.weight"}) {
+    const auto type_of = [&](const model::ModelTensor& tensor) {
+      return tensor.name == name ? DType::kI8 : DType::kQ4K;
+    };
+    const absl::Status status = engine::CheckWeightsSupported(spec, roofline::ShapesOnly(spec, type_of));
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(status.message(),
+              absl::StrCat("the CUDA kernels do not compute tensor '", name, "' in I8; use --device host"));
   }
+  const auto mixed = [&](const char* name) {
+    return engine::CheckWeightsSupported(spec, roofline::ShapesOnly(spec, [&](const model::ModelTensor& tensor) {
+                                           return tensor.name == name ? DType::kQ6K : DType::kQ4K;
+                                         }));
+  };
+  EXPECT_TRUE(mixed("lm_head.weight").ok());
+  const absl::Status of_expert = mixed("model.layers.2.mlp.experts.1.up_proj.weight");
+  EXPECT_EQ(of_expert.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(of_expert.message().find("layer 2 have different types, first in expert 1"), std::string_view::npos)
+      << of_expert;
+  const weights::ModelSpec latents = SmallSpec();
+  const absl::Status status = engine::CheckWeightsSupported(latents, roofline::ShapesOnly(latents, DType::kQ8_0));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("kv_b_proj"), std::string_view::npos) << status;
+}
+
+// Linear layers, embedding and head in F16 or in a format of blocks.
+TEST(StreamedShapesTest, FormatsOfBlocks) {
+  weights::ModelSpec spec = SmallGroupedSpec();
+  spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
+  spec.hidden_size = spec.moe_intermediate_size = 256;
+  spec.num_heads = 4;
+  spec.num_layers = 2;
+  std::vector<DType> types(std::begin(::moestro::testing::kBlockFormats), std::end(::moestro::testing::kBlockFormats));
+  types.push_back(DType::kF16);
+  for (const DType type : types) {
+    SCOPED_TRACE(DTypeName(type));
+    CheckShapes(spec, false, 15, type);
+  }
+}
+
+// Latents' weights are in F16 or BF16 then.
+TEST(StreamedShapesTest, FormatsOfBlocksWithLatents) {
+  weights::ModelSpec spec = OddSpec();
+  spec.q_lora_rank = spec.moe_intermediate_size = 64;
+  spec.intermediate_size = 96;
+  CheckShapes(spec, false, 15, DType::kQ8_0);
 }
 
 TEST(StreamedShapesTest, PublishedModelsWithLatents) {

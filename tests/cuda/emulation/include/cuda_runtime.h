@@ -24,10 +24,20 @@ struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   constexpr dim3(unsigned x_size = 1, unsigned y_size = 1, unsigned z_size = 1) : x(x_size), y(y_size), z(z_size) {}
 };
-struct alignas(16) uint4 {
-  unsigned x, y, z, w;
-};
 // Copied as a whole, as in hardware: the compiler would split the access.
+struct alignas(16) uint4 {
+  using Whole = unsigned __attribute__((vector_size(16), may_alias));
+  unsigned x, y, z, w;
+  uint4() = default;
+  uint4(unsigned x_, unsigned y_, unsigned z_, unsigned w_) : x(x_), y(y_), z(z_), w(w_) {}
+  uint4(const uint4& other) { *this = other; }
+  uint4& operator=(const uint4& other) {
+    Whole whole = *reinterpret_cast<const Whole*>(&other);
+    __asm__("" : "+x"(whole));
+    *reinterpret_cast<Whole*>(this) = whole;
+    return *this;
+  }
+};
 struct alignas(8) uint2 {
   using Whole = unsigned __attribute__((vector_size(8), may_alias));
   unsigned x, y;
