@@ -12,7 +12,6 @@
 #include "common/base/random_bits.h"
 #include "common/base/status.h"
 #include "common/base/steady_seconds.h"
-#include "common/kernels/dispatch.h"
 #include "common/kv/pages.h"
 #include "common/model/binding.h"
 #include "common/model/engine.h"
@@ -179,7 +178,7 @@ absl::StatusOr<ModelRepetition> Repeat(Sequence& sequence, Experts* experts, con
 absl::StatusOr<ModelRun> MeasureModel(const weights::WeightSegment& segment, const ModelRunOptions& options) {
   const weights::ModelSpec& spec = segment.spec();
   MOE_RETURN_IF_ERROR(CheckOptions(spec, options));
-  MOE_ASSIGN_OR_RETURN(const CpuKernels* const kernels, SelectKernels());
+  MOE_ASSIGN_OR_RETURN(const CpuKernels kernels, SelectKernels(options.int8_activations));
   MOE_ASSIGN_OR_RETURN(const model::ModelWeights weights, model::BindWeights(segment));
   const roofline::ModelCount count = roofline::CountModel(spec, weights);
   const int64_t token_experts = spec.num_moe_layers() * spec.experts_per_token;
@@ -198,10 +197,10 @@ absl::StatusOr<ModelRun> MeasureModel(const weights::WeightSegment& segment, con
   WorkerPool pool(WorkerPool::Options{.threads = run.options.threads,
                                       .domains = std::clamp(segment.numa_domains(), 1, run.options.threads)});
   const ScopedAffinity pinned = pool.PinCaller();
-  MOE_ASSIGN_OR_RETURN(const auto sequence, Sequence::Create(segment, *kernels, pool, run.options));
+  MOE_ASSIGN_OR_RETURN(const auto sequence, Sequence::Create(segment, kernels, pool, run.options));
 
   const CpuFeatures cpu = DetectCpuFeatures();
-  const Probes& probes = SelectProbes(cpu, kernels->isa);
+  const Probes& probes = SelectProbes(cpu, kernels.isa);
   Ceilings ceilings(pool, probes, SelectVectorProbes(cpu));
   const auto* const data = reinterpret_cast<const uint8_t*>(&segment.header());  // at the segment's first byte
   const int64_t bytes = segment.header().total_bytes / 256 * 256;
@@ -209,14 +208,14 @@ absl::StatusOr<ModelRun> MeasureModel(const weights::WeightSegment& segment, con
   const Work read = ceilings.Read(data, bytes);
   std::unique_ptr<Experts> experts;
   if (spec.num_moe_layers() > 0) {
-    experts = std::make_unique<Experts>(spec, weights, *kernels, pool, options.prompt_tokens);
+    experts = std::make_unique<Experts>(spec, weights, kernels, pool, options.prompt_tokens);
   }
   MOE_RETURN_IF_ERROR(Repeat(*sequence, experts.get(), read, options).status());
   for (int i = 0; i < options.repetitions; ++i) {
     MOE_ASSIGN_OR_RETURN(const ModelRepetition repetition, Repeat(*sequence, experts.get(), read, options));
     run.repetitions.push_back(repetition);
   }
-  run.machine.kernels_isa = std::string(kernels->isa);
+  run.machine.kernels_isa = std::string(kernels.isa);
   run.machine.probes_isa = probes.isa;
   run.machine.dot_instruction = probes.dot_instruction;
   run.machine.read_ahead = ceilings.read_ahead();

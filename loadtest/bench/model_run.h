@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/kernels/dispatch.h"
 #include "common/weights/segment.h"
 #include "loadtest/bench/machine.h"
 
@@ -19,6 +20,7 @@ struct ModelRunOptions {
   int repetitions = 3;
   int64_t prompt_tokens = 512;
   int64_t decode_tokens = 64;
+  Int8Activations int8_activations = Int8Activations::kPublished;
 };
 
 // One repetition. Its times follow each other, so that they meet the same state of the machine.

@@ -48,6 +48,8 @@ def parse_arguments(arguments):
     parser.add_argument("--prompt", type=positive, default=512, help="tokens of the prompt")
     parser.add_argument("--decode", type=positive, default=64, help="tokens decoded one by one")
     parser.add_argument("--threads", type=int, default=0, help="of both sides; 0: one for each core")
+    parser.add_argument("--int8-activations", choices=("published", "all", "bf16"), default="published",
+                        help="of moestro: which weights take inputs of 8 bits, as for its roles")
     parser.add_argument("--cores", default="", help='"0-3,8"; all that this process may use')
     parser.add_argument("--timeout", type=positive, default=600, help="seconds of a turn, and of the load")
     parser.add_argument("--json", metavar="FILE", help="the report as JSON; refused for sources with changes")

@@ -67,7 +67,8 @@ class Moestro:
         """Tokens a second of one turn, and what was measured beside them."""
         s = self.settings
         return self.parse(run("--bin", [self.cli, "bench-model", "--segment", self.segment, "--threads", s.threads,
-                                        "--repetitions", s.repetitions, "--prompt", s.prompt, "--decode", s.decode],
+                                        "--repetitions", s.repetitions, "--prompt", s.prompt, "--decode", s.decode,
+                                        "--int8-activations", s.int8_activations],
                               s.cores, timeout=s.timeout))
 
     def parse(self, text):

@@ -30,6 +30,7 @@ def build(ours, peers, results, model, settings):
     return {"schema": SCHEMA, "date": ours.facts["date"], "machine": ours.machine, "model": model,
             "settings": {"threads": settings.threads, "cores": sorted(settings.cores), "rounds": len(results),
                          "repetitions": settings.repetitions, "prompt_tokens": settings.prompt,
+                         "int8_activations": settings.int8_activations,
                          "decode_tokens": settings.decode},
             "token_bytes": token_bytes, "prompt_operations": ours.facts["prompt_operations"],
             "read_bytes_per_second": summary(r[ours.name]["read_bytes_per_second"] for r in results),

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "common/process/choice.h"
 #include "loadtest/bench/model_run.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
@@ -33,6 +34,11 @@ void AddBenchModelCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("--repetitions", flags->options.repetitions, "Repetitions after one that warms up");
   command->add_option("--prompt", flags->options.prompt_tokens, "Tokens of the prompt, computed in one pass");
   command->add_option("--decode", flags->options.decode_tokens, "Tokens decoded one by one, from an empty cache");
+  AddWords(
+      *command, "--int8-activations", {kInt8ActivationsWords.begin(), kInt8ActivationsWords.end()},
+      std::string(kInt8ActivationsWords[static_cast<size_t>(flags->options.int8_activations)]),
+      [flags](size_t word) { flags->options.int8_activations = static_cast<Int8Activations>(word); },
+      std::string(kInt8ActivationsHelp));
   commands.push_back({command, [flags] { return BenchModel(*flags); }});
 }
 

@@ -102,6 +102,7 @@ nlohmann::json ModelRunJson(const ModelRun& run) {
           {"settings",
            {{"threads", run.options.threads},
             {"repetitions", run.options.repetitions},
+            {"int8_activations", kInt8ActivationsWords[static_cast<size_t>(run.options.int8_activations)]},
             {"prompt_tokens", run.options.prompt_tokens},
             {"decode_tokens", run.options.decode_tokens}}},
           {"model", {{"family", run.family}, {"layers", run.layers}, {"segment_bytes", run.segment_bytes}}},

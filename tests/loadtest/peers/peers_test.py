@@ -50,7 +50,8 @@ class Side:
 
 
 def settings(**changes):
-    values = {"prompt": 512, "decode": 64, "threads": 2, "repetitions": 3, "timeout": 60, "cores": {0}}
+    values = {"prompt": 512, "decode": 64, "threads": 2, "repetitions": 3, "timeout": 60, "cores": {0},
+              "int8_activations": "published"}
     return argparse.Namespace(**{**values, **changes})
 
 
