@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "common/kernels/cpu/avx512_bf16/linear_block.h"
+#include "common/kernels/cpu/span_codes.h"
 #include "common/tensor/block_format.h"
 
 namespace moestro::avx512_bf16 {
@@ -41,17 +42,8 @@ static constexpr CodeTable<kType> MakeCodeTable() {
   return table;
 }
 
-// Calls with each of the numbers as a template argument.
-template <int... kNumbers>
-struct Numbers {};
-template <int kCount, int... kRest>
-struct NumbersTo : NumbersTo<kCount - 1, kCount - 1, kRest...> {};
-template <int... kRest>
-struct NumbersTo<0, kRest...> {
-  using Type = Numbers<kRest...>;
-};
-template <int kCount>
-using NumbersBelow = typename NumbersTo<kCount>::Type;
+using spans::Numbers;
+using spans::NumbersBelow;
 
 namespace {  // for internal linkage of the members
 
