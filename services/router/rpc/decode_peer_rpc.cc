@@ -1,5 +1,4 @@
 #include <grpcpp/client_context.h>
-#include <grpcpp/server_context.h>
 
 #include <memory>
 
@@ -13,7 +12,7 @@ constexpr char kPeer[] = "decode";
 
 class RpcDecodeSession final : public DecodeSession {
  public:
-  RpcDecodeSession(v1::DecodeService::Stub& stub, OpenCalls& calls, const grpc::ServerContext& client)
+  RpcDecodeSession(v1::DecodeService::Stub& stub, OpenCalls& calls, const ClientCall& client)
       : call_(calls, client), stream_(stub.Session(call_.context())) {}
 
   ~RpcDecodeSession() override {
@@ -98,7 +97,7 @@ class RpcDecodeSession final : public DecodeSession {
 
 class RpcDecodePeer final : public DecodePeer {
  public:
-  RpcDecodePeer(v1::DecodeService::Stub& stub, OpenCalls& calls, const grpc::ServerContext& call)
+  RpcDecodePeer(v1::DecodeService::Stub& stub, OpenCalls& calls, const ClientCall& call)
       : stub_(stub), calls_(calls), call_(call) {}
 
   std::unique_ptr<DecodeSession> OpenSession() override {
@@ -108,13 +107,12 @@ class RpcDecodePeer final : public DecodePeer {
  private:
   v1::DecodeService::Stub& stub_;
   OpenCalls& calls_;
-  const grpc::ServerContext& call_;
+  const ClientCall& call_;
 };
 
 }  // namespace
 
-std::unique_ptr<DecodePeer> NewDecodePeer(v1::DecodeService::Stub& stub, OpenCalls& calls,
-                                          const grpc::ServerContext& call) {
+std::unique_ptr<DecodePeer> NewDecodePeer(v1::DecodeService::Stub& stub, OpenCalls& calls, const ClientCall& call) {
   return std::make_unique<RpcDecodePeer>(stub, calls, call);
 }
 

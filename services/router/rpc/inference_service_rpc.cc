@@ -19,6 +19,23 @@
 namespace moestro::router {
 namespace {
 
+// A call over gRPC, which tells the calls to roles by itself that the client left.
+class RpcClientCall final : public ClientCall {
+ public:
+  explicit RpcClientCall(const grpc::ServerContext& context) : context_(context) {}
+
+  absl::Status Check() const override {
+    MOE_RETURN_IF_ERROR(ClientCall::Check());
+    return CallStatus(context_);
+  }
+  std::unique_ptr<grpc::ClientContext> NewContext() const override {
+    return grpc::ClientContext::FromServerContext(context_);
+  }
+
+ private:
+  const grpc::ServerContext& context_;
+};
+
 // These move the texts out of the message instead of copying them.
 text::ChatMessage TakeMessage(v1::ChatMessage& message) {
   text::ChatMessage taken{.role = std::move(*message.mutable_role()),
@@ -229,9 +246,10 @@ class InferenceService final : public grpc::Service {
   template <typename Run>
   grpc::Status WithPeers(const RpcMethod& method, const grpc::ServerContext& context, Run run) {
     return method.Handle(context, [&] {
-      const std::unique_ptr<PrefillPeer> prefill = peers_.Prefill(context);
-      const std::unique_ptr<DecodePeer> decode = peers_.Decode(context);
-      return run(CallPeers{*prefill, *decode, [&] { return CallStatus(context); }});
+      const RpcClientCall client(context);
+      const std::unique_ptr<PrefillPeer> prefill = peers_.Prefill(client);
+      const std::unique_ptr<DecodePeer> decode = peers_.Decode(client);
+      return run(CallPeers{*prefill, *decode, [&] { return client.Check(); }});
     });
   }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <grpcpp/client_context.h>
-#include <grpcpp/server_context.h>
 
 #include <memory>
 #include <set>
@@ -15,6 +14,7 @@
 #include "moestro/v1/decode.grpc.pb.h"
 #include "moestro/v1/prefill.grpc.pb.h"
 #include "services/router/request/peers.h"
+#include "services/router/rpc/client_call.h"
 
 namespace moestro::router {
 
@@ -41,8 +41,8 @@ class OpenCalls {
   // One call on behalf of a client's call, whose deadline and cancellation it shares. Used by one thread.
   class Call {
    public:
-    Call(OpenCalls& calls, const grpc::ServerContext& client)
-        : calls_(calls), context_(grpc::ClientContext::FromServerContext(client)) {
+    Call(OpenCalls& calls, const ClientCall& client)
+        : calls_(calls), context_(client.NewContext()), watch_(client, [this] { context_->TryCancel(); }) {
       MutexLock lock(calls_.mutex_);
       calls_.open_.insert(this);
     }
@@ -73,6 +73,7 @@ class OpenCalls {
 
     OpenCalls& calls_;
     const std::unique_ptr<grpc::ClientContext> context_;
+    const ClientCall::Watch watch_;
     bool cut_off_ ABSL_GUARDED_BY(calls_.mutex_) = false;
   };
 
@@ -82,9 +83,7 @@ class OpenCalls {
 };
 
 // Peers for one call of a client. All arguments must outlive the peer and its sessions.
-std::unique_ptr<PrefillPeer> NewPrefillPeer(v1::PrefillService::Stub& stub, OpenCalls& calls,
-                                            const grpc::ServerContext& call);
-std::unique_ptr<DecodePeer> NewDecodePeer(v1::DecodeService::Stub& stub, OpenCalls& calls,
-                                          const grpc::ServerContext& call);
+std::unique_ptr<PrefillPeer> NewPrefillPeer(v1::PrefillService::Stub& stub, OpenCalls& calls, const ClientCall& call);
+std::unique_ptr<DecodePeer> NewDecodePeer(v1::DecodeService::Stub& stub, OpenCalls& calls, const ClientCall& call);
 
 }  // namespace moestro::router

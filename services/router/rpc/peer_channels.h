@@ -6,10 +6,7 @@
 
 #include "services/router/admission/roles.h"
 #include "services/router/request/peers.h"
-
-namespace grpc {
-class ServerContext;
-}
+#include "services/router/rpc/client_call.h"
 
 namespace moestro::router {
 
@@ -19,8 +16,8 @@ class PeerChannels {
   ~PeerChannels();
 
   // Peers for one call of a client, whose deadline and cancellation their calls inherit. The call must outlive them.
-  std::unique_ptr<PrefillPeer> Prefill(const grpc::ServerContext& call);
-  std::unique_ptr<DecodePeer> Decode(const grpc::ServerContext& call);
+  std::unique_ptr<PrefillPeer> Prefill(const ClientCall& call);
+  std::unique_ptr<DecodePeer> Decode(const ClientCall& call);
 
   // True if the role's health service says SERVING. Takes at most a second.
   bool Ping(Role role);

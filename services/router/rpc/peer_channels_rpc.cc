@@ -32,11 +32,11 @@ PeerChannels::PeerChannels(const std::string& prefill_address, const std::string
     : impl_(std::make_unique<Impl>(prefill_address, decode_address)) {}
 PeerChannels::~PeerChannels() = default;
 
-std::unique_ptr<PrefillPeer> PeerChannels::Prefill(const grpc::ServerContext& call) {
+std::unique_ptr<PrefillPeer> PeerChannels::Prefill(const ClientCall& call) {
   return NewPrefillPeer(*impl_->prefill, impl_->CallsTo(Role::kPrefill), call);
 }
 
-std::unique_ptr<DecodePeer> PeerChannels::Decode(const grpc::ServerContext& call) {
+std::unique_ptr<DecodePeer> PeerChannels::Decode(const ClientCall& call) {
   return NewDecodePeer(*impl_->decode, impl_->CallsTo(Role::kDecode), call);
 }
 

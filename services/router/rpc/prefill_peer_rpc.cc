@@ -1,5 +1,4 @@
 #include <grpcpp/client_context.h>
-#include <grpcpp/server_context.h>
 
 #include <memory>
 #include <optional>
@@ -26,7 +25,7 @@ v1::RunRequest ToProto(const PrefillRequest& job) {
 
 class RpcPrefillPeer final : public PrefillPeer {
  public:
-  RpcPrefillPeer(v1::PrefillService::Stub& stub, OpenCalls& calls, const grpc::ServerContext& call)
+  RpcPrefillPeer(v1::PrefillService::Stub& stub, OpenCalls& calls, const ClientCall& call)
       : stub_(stub), calls_(calls), call_(call) {}
 
   absl::StatusOr<Token> Run(const PrefillRequest& job, PrefillProgressFn progress) override;
@@ -38,7 +37,7 @@ class RpcPrefillPeer final : public PrefillPeer {
 
   v1::PrefillService::Stub& stub_;
   OpenCalls& calls_;
-  const grpc::ServerContext& call_;
+  const ClientCall& call_;
 };
 
 absl::Status RpcPrefillPeer::Call(const v1::RunRequest& request, OnReply on_reply) {
@@ -79,8 +78,7 @@ absl::Status RpcPrefillPeer::Score(const PrefillRequest& job, uint32_t top, Pref
 
 }  // namespace
 
-std::unique_ptr<PrefillPeer> NewPrefillPeer(v1::PrefillService::Stub& stub, OpenCalls& calls,
-                                            const grpc::ServerContext& call) {
+std::unique_ptr<PrefillPeer> NewPrefillPeer(v1::PrefillService::Stub& stub, OpenCalls& calls, const ClientCall& call) {
   return std::make_unique<RpcPrefillPeer>(stub, calls, call);
 }
 

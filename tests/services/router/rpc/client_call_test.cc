@@ -1,0 +1,43 @@
+#include "services/router/rpc/client_call.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/client_context.h>
+#include <gtest/gtest.h>
+
+namespace moestro::router {
+namespace {
+
+TEST(ClientCallTest, WaitsUntilItIsCancelled) {
+  ClientCall call;
+  EXPECT_TRUE(call.Check().ok());
+  int first = 0, second = 0;
+  const ClientCall::Watch watch(call, [&] { ++first; });
+  {
+    const ClientCall::Watch ended(call, [&] { ++second; });
+  }
+  call.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(call.Check()));
+  EXPECT_EQ(first, 1);
+  EXPECT_EQ(second, 0);
+}
+
+TEST(ClientCallTest, AWatchThatComesTooLateIsToldAtOnce) {
+  ClientCall call;
+  call.Cancel();
+  int told = 0;
+  const ClientCall::Watch watch(call, [&] { ++told; });
+  EXPECT_EQ(told, 1);
+}
+
+TEST(ClientCallTest, ItsDeadlineIsThatOfItsCallsToRoles) {
+  const auto past = std::chrono::system_clock::now() - std::chrono::seconds(1);
+  const ClientCall late(past);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.Check()));
+  EXPECT_EQ(late.NewContext()->deadline(), past);
+  const ClientCall early(std::chrono::system_clock::now() + std::chrono::hours(1));
+  EXPECT_TRUE(early.Check().ok());
+  EXPECT_EQ(ClientCall().NewContext()->deadline(), std::chrono::system_clock::time_point::max());
+}
+
+}  // namespace
+}  // namespace moestro::router
