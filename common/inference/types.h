@@ -6,9 +6,17 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace moestro {
+
+// What the whole generated text must be.
+struct Constraint {
+  enum class Kind { kNone, kJsonObject, kJsonSchema, kGrammar, kRegex };
+  Kind kind = Kind::kNone;
+  std::string text = {};  // a JSON schema, a grammar (GBNF) or a regular expression; empty for the other kinds
+};
 
 // How a token is sampled from the model's distribution.
 struct Sampling {
@@ -16,18 +24,34 @@ struct Sampling {
   float top_p = 1;        // smallest set of most likely tokens whose probability reaches top_p; 1 = off
   int32_t top_k = 0;      // 0 = off
   uint64_t seed = 0;
+  float min_p = 0;  // drops tokens less likely than this times the most likely one, after temperature; 0 = off
+  // Subtracted from the logits of tokens generated so far: once, and for each time. 0 = off.
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  // Divides the positive and multiplies the negative logits of tokens of the prompt or generated so far; 1 = off.
+  float repetition_penalty = 1;
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // added to the logits of these ids, each at most once
+  uint32_t top_logprobs = 0;                               // alternatives reported with each token
+  Constraint constraint = {};
+};
+
+// Natural log of the softmax over all valid tokens, before everything that Sampling changes.
+struct TokenAlternative {
+  int32_t id = 0;
+  float logprob = 0;
 };
 
 struct Token {
   int32_t id = 0;
-  float logprob = 0;  // natural log of the softmax over all valid tokens, before temperature and filters
+  float logprob = 0;                       // as of an alternative
+  std::vector<TokenAlternative> top = {};  // the most likely tokens, in descending order
 };
 
 // The token at one position of a scored text; a text's first token has no logprob.
 struct ScoredToken {
   int32_t id = 0;
   std::optional<float> logprob;
-  std::vector<Token> top;  // the most likely alternatives, in descending order
+  std::vector<TokenAlternative> top;  // the most likely tokens, in descending order
 };
 
 enum class FinishReason { kStop, kLength };

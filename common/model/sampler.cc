@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/status.h"
 
 namespace moestro::model {
 namespace {
@@ -67,13 +69,14 @@ class RankedTokens {
   size_t sorted_ = 0;
 };
 
-// The distribution over the ranked tokens at this temperature, cut by top_k, then by top_p of the remainder.
+// The distribution over the ranked tokens at this temperature, cut by min_p and top_k, then by top_p of the remainder.
 class Draw {
  public:
   Draw(std::span<const float> logits, float maximum, const Sampling& params)
       : logits_(logits), maximum_(maximum), temperature_(params.temperature), ranked_(logits), kept_(ranked_.size()) {
-    if (params.top_k > 0 && static_cast<size_t>(params.top_k) < kept_) {
-      kept_ = params.top_k;
+    if (params.top_k > 0 && static_cast<size_t>(params.top_k) < kept_) kept_ = static_cast<size_t>(params.top_k);
+    if (params.min_p > 0) CutBelow(params.min_p);
+    if (kept_ < ranked_.size()) {
       for (size_t rank = 0; rank < kept_; ++rank) mass_ += Weight(ranked_.At(rank));
     } else {
       for (size_t id = 0; id < logits.size(); ++id) mass_ += Weight(static_cast<int32_t>(id));
@@ -96,6 +99,13 @@ class Draw {
   // Unnormalised probability; 0 for -inf.
   double Weight(int32_t id) const { return std::exp((static_cast<double>(logits_[id]) - maximum_) / temperature_); }
 
+  // The most likely token has a weight of 1.
+  void CutBelow(double weight) {
+    for (size_t rank = 1; rank < kept_; ++rank) {
+      if (Weight(ranked_.At(rank)) < weight) kept_ = rank;
+    }
+  }
+
   void CutTo(double wanted) {
     double cumulated = 0;
     for (size_t rank = 0; rank < kept_; ++rank) {
@@ -116,9 +126,81 @@ class Draw {
   double mass_ = 0;  // sum of the weights of the kept tokens
 };
 
+// The id of the largest logit. INTERNAL if there is none, or if a logit is NaN or infinite.
+absl::StatusOr<int32_t> MostLikely(std::span<const float> logits) {
+  int32_t best = -1;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const float logit = logits[id];
+    if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
+      return absl::InternalError(absl::StrCat("logit of token ", id, " is ", logit));
+    }
+    if (std::isfinite(logit) && (best < 0 || logit > logits[best])) best = static_cast<int32_t>(id);
+  }
+  if (best < 0) return absl::InternalError("no token has a finite logit");
+  return best;
+}
+
+// `best`: the most likely id.
+int32_t Choose(std::span<const float> logits, int32_t best, const Sampling& params, uint64_t index) {
+  if (params.temperature == 0) return best;
+  return Draw(logits, logits[best], params).Pick(UniformAt(params.seed, index));
+}
+
+bool Adjusts(const Sampling& params) {
+  return !params.logit_bias.empty() || params.repetition_penalty != 1 || params.frequency_penalty != 0 ||
+         params.presence_penalty != 0;
+}
+
+void Penalize(std::span<const int32_t> tokens, const Sampling& params, uint64_t index, std::span<float> logits) {
+  if (params.repetition_penalty != 1) {
+    std::vector<bool> seen(logits.size());
+    for (const int32_t id : tokens) {
+      if (seen[id]) continue;
+      seen[id] = true;
+      logits[id] = logits[id] > 0 ? logits[id] / params.repetition_penalty : logits[id] * params.repetition_penalty;
+    }
+  }
+  if (params.frequency_penalty == 0 && params.presence_penalty == 0) return;
+  std::vector<uint32_t> counts(logits.size());
+  const std::span<const int32_t> generated = tokens.last(index);
+  for (const int32_t id : generated) ++counts[id];
+  for (const int32_t id : generated) {
+    const uint32_t count = std::exchange(counts[id], 0);
+    if (count == 0) continue;
+    logits[id] -= params.frequency_penalty * static_cast<float>(count);
+    logits[id] -= params.presence_penalty;
+  }
+}
+
+// Last of all, so that nothing makes a masked token possible again.
+void Mask(std::span<const uint32_t> mask, std::span<float> logits) {
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if ((mask[id / 32] >> (id % 32) & 1) == 0) logits[id] = -std::numeric_limits<float>::infinity();
+  }
+}
+
+std::vector<float> Adjusted(std::span<const float> logits, std::span<const int32_t> tokens, const Sampling& params,
+                            uint64_t index, std::span<const uint32_t> mask) {
+  std::vector<float> adjusted(logits.begin(), logits.end());
+  for (const auto& [id, bias] : params.logit_bias) adjusted[id] += bias;
+  Penalize(tokens, params, index, adjusted);
+  if (!mask.empty()) Mask(mask, adjusted);
+  return adjusted;
+}
+
+std::vector<TokenAlternative> Alternatives(std::span<const float> logits, double normaliser, size_t top) {
+  std::vector<TokenAlternative> alternatives;
+  RankedTokens ranked(logits);
+  for (size_t rank = 0; rank < std::min(top, ranked.size()); ++rank) {
+    const int32_t id = ranked.At(rank);
+    alternatives.push_back({id, static_cast<float>(logits[id] - normaliser)});
+  }
+  return alternatives;
+}
+
 }  // namespace
 
-absl::Status ValidateSampling(const Sampling& params) {
+absl::Status ValidateSampling(const Sampling& params, int64_t token_count) {
   if (!(params.temperature >= 0) || !std::isfinite(params.temperature)) {
     return absl::InvalidArgumentError(
         absl::StrCat("temperature is ", params.temperature, "; it must be 0 (greedy) or a positive number"));
@@ -130,37 +212,52 @@ absl::Status ValidateSampling(const Sampling& params) {
   if (params.top_k < 0) {
     return absl::InvalidArgumentError(absl::StrCat("top_k is ", params.top_k, "; it must be 0 (off) or positive"));
   }
+  if (!(params.min_p >= 0 && params.min_p <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("min_p is ", params.min_p, "; it must be 0 (off) to 1"));
+  }
+  if (!std::isfinite(params.presence_penalty) || !std::isfinite(params.frequency_penalty)) {
+    return absl::InvalidArgumentError(absl::StrCat("presence_penalty is ", params.presence_penalty,
+                                                   ", frequency_penalty ", params.frequency_penalty,
+                                                   "; they must be numbers"));
+  }
+  if (!(params.repetition_penalty > 0) || !std::isfinite(params.repetition_penalty)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("repetition_penalty is ", params.repetition_penalty, "; it must be 1 (off) or a positive number"));
+  }
+  if (params.constraint.kind != Constraint::Kind::kNone) {
+    return absl::UnimplementedError("constraint: this version does not constrain what is generated");
+  }
+  for (const auto& [id, bias] : params.logit_bias) {
+    if (id >= 0 && id < token_count && std::isfinite(bias)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("logit_bias of token ", id, " is ", bias,
+                                                   "; it must be a number for an id of 0 to ", token_count - 1));
+  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Token> Sample(std::span<const float> logits, const Sampling& params, uint64_t index) {
-  int32_t best = -1;
-  for (size_t id = 0; id < logits.size(); ++id) {
-    const float logit = logits[id];
-    if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
-      return absl::InternalError(absl::StrCat("logit of token ", id, " is ", logit));
-    }
-    if (std::isfinite(logit) && (best < 0 || logit > logits[best])) best = static_cast<int32_t>(id);
+absl::StatusOr<Token> SampleNext(std::span<const float> logits, std::span<const int32_t> tokens, const Sampling& params,
+                                 uint64_t index, std::span<const uint32_t> mask) {
+  MOE_CHECK(mask.empty() || 32 * mask.size() >= logits.size());
+  MOE_ASSIGN_OR_RETURN(const int32_t best, MostLikely(logits));
+  int32_t id = 0;
+  if (Adjusts(params) || !mask.empty()) {
+    const std::vector<float> adjusted = Adjusted(logits, tokens, params, index, mask);
+    MOE_ASSIGN_OR_RETURN(const int32_t best_adjusted, MostLikely(adjusted));
+    id = Choose(adjusted, best_adjusted, params, index);
+  } else {
+    id = Choose(logits, best, params, index);
   }
-  if (best < 0) return absl::InternalError("no token has a finite logit");
-  const float maximum = logits[best];
-  const int32_t id = params.temperature == 0 ? best : Draw(logits, maximum, params).Pick(UniformAt(params.seed, index));
-  return Token{id, static_cast<float>(logits[id] - LogSumExp(logits, maximum))};
+  const double normaliser = LogSumExp(logits, logits[best]);
+  Token token{id, static_cast<float>(logits[id] - normaliser)};
+  if (params.top_logprobs > 0) token.top = Alternatives(logits, normaliser, params.top_logprobs);
+  return token;
 }
 
 LogprobResult ComputeLogprobs(std::span<const float> logits, int32_t id, int32_t top) {
   MOE_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size());
   const double normaliser = LogSumExp(logits, *std::ranges::max_element(logits));
-  const auto logprob = [&](int32_t token) { return static_cast<float>(logits[token] - normaliser); };
-  LogprobResult result;
-  result.logprob = logprob(id);
-  RankedTokens ranked(logits);
-  const size_t count = std::min<size_t>(std::max(top, 0), ranked.size());
-  for (size_t rank = 0; rank < count; ++rank) {
-    const int32_t token = ranked.At(rank);
-    result.top.push_back({token, logprob(token)});
-  }
-  return result;
+  return {static_cast<float>(logits[id] - normaliser),
+          Alternatives(logits, normaliser, static_cast<size_t>(std::max(top, 0)))};
 }
 
 }  // namespace moestro::model

@@ -109,8 +109,10 @@ void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options
                  "TOML file; its section [" + role + "] holds any of these options, without the dashes");
   app.config_formatter(std::make_shared<SectionConfig>(role));
   app.allow_config_extras(CLI::config_extras_mode::error);
-  app.set_version_flag("--version", std::string("moestro ") + MOESTRO_VERSION);
+  app.set_version_flag("--version", "moestro " + ProgramVersion());
 }
+
+std::string ProgramVersion() { return MOESTRO_VERSION; }
 
 int RunRole(CLI::App& app, int argc, char** argv, const std::string& role, const NodeOptions& options,
             absl::FunctionRef<absl::Status()> run) {

@@ -29,6 +29,9 @@ struct NodeOptions {
 // key outside the sections are errors.
 void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options);
 
+// What --version prints after the name: "1.2.3".
+std::string ProgramVersion();
+
 // The body of main after the flags are declared: parses them, sets up the log, calls `run` and reports its errors and
 // exceptions. Returns the exit code. CANCELLED from `run` means regular termination.
 int RunRole(CLI::App& app, int argc, char** argv, const std::string& role, const NodeOptions& options,

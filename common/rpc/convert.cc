@@ -2,12 +2,28 @@
 
 namespace moestro {
 
+v1::Constraint ToProto(const Constraint& constraint) {
+  v1::Constraint proto;
+  proto.set_kind(static_cast<v1::Constraint::Kind>(constraint.kind));
+  proto.set_text(constraint.text);
+  return proto;
+}
+
 v1::Sampling ToProto(const Sampling& sampling) {
   v1::Sampling proto;
   proto.set_temperature(sampling.temperature);
   proto.set_top_p(sampling.top_p);
   proto.set_top_k(sampling.top_k);
   proto.set_seed(sampling.seed);
+  proto.set_min_p(sampling.min_p);
+  proto.set_presence_penalty(sampling.presence_penalty);
+  proto.set_frequency_penalty(sampling.frequency_penalty);
+  proto.set_repetition_penalty(sampling.repetition_penalty);
+  for (const auto& [id, bias] : sampling.logit_bias) (*proto.mutable_logit_bias())[id] = bias;
+  proto.set_top_logprobs(sampling.top_logprobs);
+  if (sampling.constraint.kind != Constraint::Kind::kNone) {
+    *proto.mutable_constraint() = ToProto(sampling.constraint);
+  }
   return proto;
 }
 
@@ -20,10 +36,18 @@ v1::KvLease ToProto(const KvLease& lease) {
   return proto;
 }
 
+v1::TokenAlternative ToProto(const TokenAlternative& alternative) {
+  v1::TokenAlternative proto;
+  proto.set_id(alternative.id);
+  proto.set_logprob(alternative.logprob);
+  return proto;
+}
+
 v1::Token ToProto(const Token& token) {
   v1::Token proto;
   proto.set_id(token.id);
   proto.set_logprob(token.logprob);
+  for (const TokenAlternative& alternative : token.top) *proto.add_top() = ToProto(alternative);
   return proto;
 }
 
@@ -31,7 +55,7 @@ v1::PositionScore ToProto(const ScoredToken& score) {
   v1::PositionScore proto;
   proto.set_id(score.id);
   if (score.logprob) proto.set_logprob(*score.logprob);
-  for (const Token& token : score.top) *proto.add_top() = ToProto(token);
+  for (const TokenAlternative& alternative : score.top) *proto.add_top() = ToProto(alternative);
   return proto;
 }
 
@@ -51,11 +75,27 @@ v1::PrefillProgress ToProto(const PrefillProgress& progress) {
   return proto;
 }
 
+// The enumerators have the same numbers.
+Constraint FromProto(const v1::Constraint& constraint) {
+  return {.kind = static_cast<Constraint::Kind>(constraint.kind()), .text = constraint.text()};
+}
+
+std::vector<std::pair<int32_t, float>> FromProto(const google::protobuf::Map<int32_t, float>& logit_bias) {
+  return {logit_bias.begin(), logit_bias.end()};
+}
+
 Sampling FromProto(const v1::Sampling& sampling) {
   return {.temperature = sampling.temperature(),
           .top_p = sampling.top_p() == 0 ? 1.0f : sampling.top_p(),
           .top_k = sampling.top_k(),
-          .seed = sampling.seed()};
+          .seed = sampling.seed(),
+          .min_p = sampling.min_p(),
+          .presence_penalty = sampling.presence_penalty(),
+          .frequency_penalty = sampling.frequency_penalty(),
+          .repetition_penalty = sampling.repetition_penalty() == 0 ? 1.0f : sampling.repetition_penalty(),
+          .logit_bias = FromProto(sampling.logit_bias()),
+          .top_logprobs = sampling.top_logprobs(),
+          .constraint = FromProto(sampling.constraint())};
 }
 
 KvLease FromProto(const v1::KvLease& lease) {
@@ -65,12 +105,20 @@ KvLease FromProto(const v1::KvLease& lease) {
           .pages = {lease.pages().begin(), lease.pages().end()}};
 }
 
-Token FromProto(const v1::Token& token) { return {.id = token.id(), .logprob = token.logprob()}; }
+TokenAlternative FromProto(const v1::TokenAlternative& alternative) {
+  return {.id = alternative.id(), .logprob = alternative.logprob()};
+}
+
+Token FromProto(const v1::Token& token) {
+  Token result{.id = token.id(), .logprob = token.logprob()};
+  for (const v1::TokenAlternative& alternative : token.top()) result.top.push_back(FromProto(alternative));
+  return result;
+}
 
 ScoredToken FromProto(const v1::PositionScore& score) {
   ScoredToken result{.id = score.id(), .logprob = std::nullopt, .top = {}};
   if (score.has_logprob()) result.logprob = score.logprob();
-  for (const v1::Token& token : score.top()) result.top.push_back(FromProto(token));
+  for (const v1::TokenAlternative& alternative : score.top()) result.top.push_back(FromProto(alternative));
   return result;
 }
 

@@ -1,22 +1,33 @@
 // Converts between the wire messages (types.proto) and common/inference/types.h.
 #pragma once
 
+#include <cstdint>
+#include <utility>
+#include <vector>
+
 #include "common/inference/types.h"
 #include "moestro/v1/types.pb.h"
 
 namespace moestro {
 
+v1::Constraint ToProto(const Constraint& constraint);
 v1::Sampling ToProto(const Sampling& sampling);
 v1::KvLease ToProto(const KvLease& lease);
+v1::TokenAlternative ToProto(const TokenAlternative& alternative);
 v1::Token ToProto(const Token& token);
 v1::PositionScore ToProto(const ScoredToken& score);
 v1::FinishReason ToProto(FinishReason reason);
 v1::PrefillPath ToProto(PrefillPath path);
 v1::PrefillProgress ToProto(const PrefillProgress& progress);
 
+// A kind that this version does not know stays a number that is none of the enumerators.
+Constraint FromProto(const v1::Constraint& constraint);
+// In no particular order.
+std::vector<std::pair<int32_t, float>> FromProto(const google::protobuf::Map<int32_t, float>& logit_bias);
 Sampling FromProto(const v1::Sampling& sampling);
 // The message lacks cached_tokens.
 KvLease FromProto(const v1::KvLease& lease);
+TokenAlternative FromProto(const v1::TokenAlternative& alternative);
 Token FromProto(const v1::Token& token);
 ScoredToken FromProto(const v1::PositionScore& score);
 FinishReason FromProto(v1::FinishReason reason);

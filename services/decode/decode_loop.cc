@@ -48,8 +48,12 @@ DecodeLoop::~DecodeLoop() {
   thread_.join();
 }
 
-absl::Status DecodeLoop::Validate(const Lease& lease, const Continuation& next) const {
-  MOE_RETURN_IF_ERROR(model::ValidateSampling(next.sampling));
+absl::Status DecodeLoop::Validate(const Lease& lease, const Continuation& next, size_t known) const {
+  MOE_RETURN_IF_ERROR(model::ValidateSampling(next.sampling, spec_.token_count));
+  if (next.index > known) {
+    return absl::InvalidArgumentError("index " + std::to_string(next.index) + " is more than the request's " +
+                                      std::to_string(known) + " tokens");
+  }
   const auto tokens = static_cast<int64_t>(lease.tokens.size());
   if (next.max_tokens < 1 || next.max_tokens > lease.limit - tokens) {
     return absl::InvalidArgumentError("max_tokens " + std::to_string(next.max_tokens) + " does not fit the " +
@@ -65,7 +69,7 @@ absl::Status DecodeLoop::ValidateToken(int32_t id) const {
 
 absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Start(std::shared_ptr<Lease> lease, const FirstToken& first,
                                                                const Continuation& next) {
-  MOE_RETURN_IF_ERROR(Validate(*lease, next));
+  MOE_RETURN_IF_ERROR(Validate(*lease, next, lease->tokens.size() + 1));
   MOE_RETURN_IF_ERROR(ValidateToken(first.id));
   // The lock keeps the lease from being preempted between the checks and Enqueue.
   MutexLock lock(mutex_);
@@ -84,7 +88,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Start(std::shared_ptr<L
 
 absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Prompt(std::shared_ptr<Lease> lease,
                                                                 const Continuation& next) {
-  MOE_RETURN_IF_ERROR(Validate(*lease, next));
+  MOE_RETURN_IF_ERROR(Validate(*lease, next, lease->tokens.size()));
   for (const int32_t id : lease->tokens) MOE_RETURN_IF_ERROR(ValidateToken(id));
   const auto tokens = static_cast<int64_t>(lease->tokens.size());
   if (tokens > spec_.max_position_embeddings) {

@@ -56,7 +56,8 @@ class DecodeLoop {
   std::shared_ptr<const Heartbeat> heartbeat() const { return heartbeat_; }
 
  private:
-  absl::Status Validate(const Lease& lease, const Continuation& next) const;
+  // `known`: tokens of the request when the next one is sampled.
+  absl::Status Validate(const Lease& lease, const Continuation& next, size_t known) const;
   absl::Status ValidateToken(int32_t id) const;
   std::shared_ptr<TokenStream> Enqueue(std::shared_ptr<Sequence> sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -101,7 +101,7 @@ void StepRunner::Advance(Sequence& sequence, int64_t rows, std::span<const float
 
 void StepRunner::Accept(Sequence& sequence, std::span<const float> logits) {
   Continuation& next = sequence.next;
-  const absl::StatusOr<Token> token = model::Sample(logits, next.sampling, next.index);
+  const absl::StatusOr<Token> token = model::SampleNext(logits, sequence.lease->tokens, next.sampling, next.index);
   if (!token.ok()) return sequence.End(leases_, token.status());
   metrics_.generated_tokens.Increment();
   if (std::ranges::find(next.stop_ids, token->id) != next.stop_ids.end()) {

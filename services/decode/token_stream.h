@@ -27,10 +27,11 @@ class TokenStream {
   // Returns the next event, or nullopt if none arrives within `timeout`.
   std::optional<Event> Next(std::chrono::milliseconds timeout) {
     MutexLock lock(mutex_);
-    if (!changed_.wait_for(lock, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); }))
-      return std::nullopt;
-    Event event = std::move(events_.front());
-    events_.pop_front();
+    std::optional<Event> event;
+    if (changed_.wait_for(lock, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); })) {
+      event.emplace(std::move(events_.front()));
+      events_.pop_front();
+    }
     return event;
   }
 

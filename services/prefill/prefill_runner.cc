@@ -38,7 +38,7 @@ absl::Status PrefillRunner::Validate(const PrefillJob& job) const {
   if (job.score_top && (*job.score_top < 0 || *job.score_top > 100)) {
     return absl::InvalidArgumentError("score.top must be 0 to 100");
   }
-  return model::ValidateSampling(job.sampling);
+  return model::ValidateSampling(job.sampling, engine_.spec().token_count);
 }
 
 model::MlaForm PrefillRunner::FormAt(const PrefillJob& job, int64_t position) const {
@@ -149,7 +149,8 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
     const auto on_logits = [&](int64_t row, std::span<const float> logits) {
       if (lease.revoked()) return;  // its pages were freed meanwhile
       if (!scoring) {
-        sampled = model::Sample(logits, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens));
+        sampled =
+            model::SampleNext(logits, job.token_ids, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens));
         return;
       }
       const int32_t next = job.token_ids[static_cast<size_t>(begin + row + 1)];

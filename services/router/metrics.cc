@@ -13,8 +13,9 @@ std::string Outcome(RequestKind kind, const absl::Status& status, FinishReason r
 }
 
 // Codes that a request can end with. Any other counts as "internal".
-constexpr const char* kErrorOutcomes[] = {"cancelled",          "invalid_argument",    "deadline_exceeded", "aborted",
-                                          "resource_exhausted", "failed_precondition", "unavailable",       "internal"};
+constexpr const char* kErrorOutcomes[] = {"cancelled",      "invalid_argument",   "deadline_exceeded",   "aborted",
+                                          "already_exists", "resource_exhausted", "failed_precondition", "unavailable",
+                                          "internal"};
 
 prometheus::Counter& RequestCounter(MetricsRegistry& registry, const std::string& method, const std::string& outcome) {
   return registry.AddCounter("moestro_requests_total", "Requests that have ended, by finish reason or error code",

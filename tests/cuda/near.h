@@ -74,7 +74,7 @@ inline std::vector<int32_t> ClearPrompt(model::Engine& engine, int64_t length, i
     int64_t step = 0;
     for (; step < steps; ++step) {
       const std::vector<double> valid(logits.begin(), logits.begin() + spec.token_count);
-      const std::vector<Token> best = model::ComputeLogprobs(logits, /*id=*/0, /*top=*/2).top;
+      const std::vector<TokenAlternative> best = model::ComputeLogprobs(logits, /*id=*/0, /*top=*/2).top;
       if (best[0].logprob - best[1].logprob <= 2 * DeviceTolerance(spec) * model::RootMeanSquare(valid)) break;
       const int32_t next[] = {best[0].id};
       logits = model::Forward(engine, model::MakeRows(next, length + step), pages, model::MlaForm::kAbsorbed)[0];

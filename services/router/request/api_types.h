@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "common/inference/types.h"
 #include "common/text/chat_template.h"
 
 namespace moestro::router {
@@ -28,6 +30,16 @@ struct GenerateInput {
   std::vector<int32_t> stop_ids;  // in addition to the model's own
   bool ignore_eos = false;        // drops the model's own
   std::string cache_scope;        // of the prefix cache; empty = the shared one
+  std::vector<std::string> stop;  // texts that end the answer, and are not part of it
+  std::optional<float> min_p;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::optional<float> repetition_penalty;
+  std::vector<std::pair<int32_t, float>> logit_bias;  // token id, bias
+  uint32_t top_logprobs = 0;                          // alternatives with each token
+  bool keep_special_tokens = false;                   // in the text: parsers of tool calls need them
+  std::string request_id;                             // empty = drawn by the router
+  Constraint constraint;
 };
 
 struct ScoreInput {

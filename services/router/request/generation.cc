@@ -119,6 +119,8 @@ absl::Status Generation::FollowDecode() {
       MOE_RETURN_IF_ERROR(OnProgress(*progress));
     } else {
       MOE_RETURN_IF_ERROR(Emit(std::get<Token>(*event)));
+      // Decode does not know of this end: leaving the session tells it.
+      if (reason_ == FinishReason::kStop) return absl::OkStatus();
     }
   }
 }
@@ -137,8 +139,12 @@ absl::Status Generation::Emit(const Token& token) {
   environment_.metrics.generation_tokens.Increment();
   tokens_.push_back(token.id);
   last_ = token;
-  MOE_RETURN_IF_ERROR(sink_.OnToken(token));
-  if (emitted() == job_.max_tokens) reason_ = FinishReason::kLength;
+  MOE_ASSIGN_OR_RETURN(const bool more, sink_.OnToken(token));
+  if (!more) {
+    reason_ = FinishReason::kStop;
+  } else if (emitted() == job_.max_tokens) {
+    reason_ = FinishReason::kLength;
+  }
   return absl::OkStatus();
 }
 

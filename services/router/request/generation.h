@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "services/router/request/request_life.h"
 #include "services/router/request/types.h"
 
@@ -19,7 +20,8 @@ class GenerationSink {
   virtual ~GenerationSink() = default;
   virtual absl::Status OnAdmitted(const AdmissionNotice& notice) = 0;  // once, before anything else
   virtual absl::Status OnPrefill(const PrefillProgress& progress) = 0;
-  virtual absl::Status OnToken(const Token& token) = 0;
+  // False: the answer ends with this token.
+  virtual absl::StatusOr<bool> OnToken(const Token& token) = 0;
 };
 
 class Generation {

@@ -20,7 +20,7 @@ struct PrefillRequest {
   std::span<const int32_t> tokens;  // the prompt, then what was generated before a role died
   uint32_t prompt_tokens = 0;       // the prompt alone
   KvLease lease;
-  Sampling sampling;
+  Sampling sampling = {};
   bool whole_machine = false;  // use all CPUs instead of the role's own
 };
 

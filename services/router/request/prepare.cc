@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "services/router/request/request_bounds.h"
@@ -14,6 +16,13 @@ namespace {
 
 // The range that published models and their clients use. Above it, sampling is almost uniform.
 constexpr float kMaxTemperature = 2;
+// OpenAI's ranges.
+constexpr float kMaxPenalty = 2;
+constexpr float kMaxBias = 100;
+constexpr uint32_t kMaxAlternatives = 20;
+// Published advice is 1 to 2. The range keeps every logit finite.
+constexpr float kMinRepetitionPenalty = 0.01f;
+constexpr float kMaxRepetitionPenalty = 10;
 constexpr uint32_t kMaxScoreAlternatives = 100;
 // A gRPC client accepts messages of 4 MiB unless configured otherwise. Leaves room for the envelope.
 constexpr size_t kMaxDecodedBytes = (4 << 20) - 1024;
@@ -100,14 +109,79 @@ absl::Status CheckSampling(const GenerateInput& input) {
   }
   if (input.top_p && !(*input.top_p > 0 && *input.top_p <= 1)) return OutOfRange("top_p", "above 0 and at most 1");
   if (input.top_k && *input.top_k < 0) return OutOfRange("top_k", "0 or more");
+  if (input.min_p && !(*input.min_p >= 0 && *input.min_p <= 1)) return OutOfRange("min_p", "0 to 1");
+  for (const auto& [field, penalty] : {std::pair("presence_penalty", input.presence_penalty),
+                                       std::pair("frequency_penalty", input.frequency_penalty)}) {
+    if (penalty && !(*penalty >= -kMaxPenalty && *penalty <= kMaxPenalty)) {
+      return OutOfRange(field, absl::StrCat(-kMaxPenalty, " to ", kMaxPenalty));
+    }
+  }
+  if (input.repetition_penalty &&
+      !(*input.repetition_penalty >= kMinRepetitionPenalty && *input.repetition_penalty <= kMaxRepetitionPenalty)) {
+    return OutOfRange("repetition_penalty", absl::StrCat(kMinRepetitionPenalty, " to ", kMaxRepetitionPenalty));
+  }
+  if (input.top_logprobs > kMaxAlternatives) {
+    return OutOfRange("top_logprobs", absl::StrCat("0 to ", kMaxAlternatives));
+  }
   return absl::OkStatus();
+}
+
+// In the order of the ids.
+absl::StatusOr<std::vector<std::pair<int32_t, float>>> PrepareLogitBias(const GenerateInput& input,
+                                                                        const ServedModel& model) {
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kLogitBiases, "logit_bias", input.logit_bias.size()));
+  std::vector<std::pair<int32_t, float>> biases = input.logit_bias;
+  std::ranges::sort(biases, {}, [](const auto& bias) { return bias.first; });
+  std::vector<int32_t> ids;
+  for (const auto& [id, bias] : biases) {
+    if (!(bias >= -kMaxBias && bias <= kMaxBias)) {
+      return OutOfRange("logit_bias", absl::StrCat(-kMaxBias, " to ", kMaxBias));
+    }
+    ids.push_back(id);
+  }
+  MOE_RETURN_IF_ERROR(CheckTokenIds(ids, model.text->token_count(), "logit_bias"));
+  if (const auto twice = std::ranges::adjacent_find(ids); twice != ids.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("logit_bias: token ", *twice, " has more than one"));
+  }
+  return biases;
+}
+
+absl::Status CheckStopTexts(const GenerateInput& input, const ServedModel& model) {
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kStopTexts, "stop", input.stop.size()));
+  for (const std::string& text : input.stop) {
+    if (text.empty()) return absl::InvalidArgumentError("stop: a text is empty");
+    MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kStopTextBytes, "stop", text.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckConstraint(const Constraint& constraint, const ServedModel& model) {
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kConstraintBytes, "constraint.text", constraint.text.size()));
+  switch (constraint.kind) {
+    case Constraint::Kind::kNone:
+    case Constraint::Kind::kJsonObject:
+      if (constraint.text.empty()) return absl::OkStatus();
+      return absl::InvalidArgumentError("constraint.text: must be empty for this kind");
+    case Constraint::Kind::kJsonSchema:
+    case Constraint::Kind::kGrammar:
+    case Constraint::Kind::kRegex:
+      if (!constraint.text.empty()) return absl::OkStatus();
+      return absl::InvalidArgumentError("constraint.text: is empty");
+  }
+  return absl::InvalidArgumentError("constraint.kind: is unknown to this router");
 }
 
 Sampling PrepareSampling(const GenerateInput& input, const ServedModel& model, uint64_t seed) {
   return {.temperature = input.temperature.value_or(model.default_temperature),
           .top_p = input.top_p.value_or(model.default_top_p),
           .top_k = input.top_k.value_or(model.default_top_k),
-          .seed = input.seed.value_or(seed)};
+          .seed = input.seed.value_or(seed),
+          .min_p = input.min_p.value_or(0),
+          .presence_penalty = input.presence_penalty.value_or(0),
+          .frequency_penalty = input.frequency_penalty.value_or(0),
+          .repetition_penalty = input.repetition_penalty.value_or(1),
+          .top_logprobs = input.top_logprobs,
+          .constraint = input.constraint};
 }
 
 absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const ServedModel& model,
@@ -126,6 +200,15 @@ absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const S
 }
 
 }  // namespace
+
+absl::Status CheckRequestId(const std::string& id, const ServedModel& model) {
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kRequestIdBytes, "request_id", id.size()));
+  const auto allowed = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains("._:-", c);
+  };
+  if (std::ranges::all_of(id, allowed)) return absl::OkStatus();
+  return absl::InvalidArgumentError("request_id: may have letters, digits and \"._:-\" only");
+}
 
 absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plain, const ServedModel& model,
                                                 const char* field, const CancelCheck& check) {
@@ -175,9 +258,14 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
                   .max_tokens = 0,
                   .sampling = {},
                   .stop_ids = {},
-                  .cache_scope = input.cache_scope};
+                  .cache_scope = input.cache_scope,
+                  .stop = input.stop,
+                  .keep_special_tokens = input.keep_special_tokens};
   MOE_RETURN_IF_ERROR(CheckSampling(input));
   job.sampling = PrepareSampling(input, model, seed);
+  MOE_ASSIGN_OR_RETURN(job.sampling.logit_bias, PrepareLogitBias(input, model));
+  MOE_RETURN_IF_ERROR(CheckConstraint(input.constraint, model));
+  MOE_RETURN_IF_ERROR(CheckStopTexts(input, model));
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kCacheScopeBytes, "cache_scope", input.cache_scope.size()));
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kStopIds, "stop_ids", input.stop_ids.size()));
   MOE_RETURN_IF_ERROR(CheckTokenIds(input.stop_ids, model.text->token_count(), "stop_ids"));

@@ -6,7 +6,12 @@ namespace moestro::router {
 namespace {
 
 constexpr size_t kMaxStopIds = 256;
+constexpr size_t kMaxStopTexts = 16;
+constexpr size_t kMaxStopTextBytes = 256;
+constexpr size_t kMaxLogitBiases = 1024;
 constexpr size_t kMaxCacheScopeBytes = 64;
+constexpr size_t kMaxRequestIdBytes = 64;
+constexpr size_t kMaxConstraintBytes = 64 << 10;
 
 absl::Status Over(const std::string& field, size_t most, const char* unit) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": has more than ", most, " ", unit));
@@ -35,10 +40,20 @@ absl::Status CheckBound(const ServedModel& model, Quantity quantity, const std::
       return amount <= context ? absl::OkStatus() : OverContext(model, field, context, "calls");
     case Quantity::kStopIds:
       return amount <= kMaxStopIds ? absl::OkStatus() : Over(field, kMaxStopIds, "ids");
+    case Quantity::kStopTexts:
+      return amount <= kMaxStopTexts ? absl::OkStatus() : Over(field, kMaxStopTexts, "texts");
+    case Quantity::kStopTextBytes:
+      return amount <= kMaxStopTextBytes ? absl::OkStatus() : Over(field, kMaxStopTextBytes, "bytes in one text");
+    case Quantity::kLogitBiases:
+      return amount <= kMaxLogitBiases ? absl::OkStatus() : Over(field, kMaxLogitBiases, "token ids");
     case Quantity::kCacheScopeBytes:
+      return amount <= kMaxCacheScopeBytes ? absl::OkStatus() : Over(field, kMaxCacheScopeBytes, "bytes");
+    case Quantity::kRequestIdBytes:
+      return amount <= kMaxRequestIdBytes ? absl::OkStatus() : Over(field, kMaxRequestIdBytes, "bytes");
+    case Quantity::kConstraintBytes:
       break;
   }
-  return amount <= kMaxCacheScopeBytes ? absl::OkStatus() : Over(field, kMaxCacheScopeBytes, "bytes");
+  return amount <= kMaxConstraintBytes ? absl::OkStatus() : Over(field, kMaxConstraintBytes, "bytes");
 }
 
 absl::Status TooManyTokens(const ServedModel& model, const std::string& field) {

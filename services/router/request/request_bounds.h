@@ -16,7 +16,12 @@ enum class Quantity {
   kMessages,   // of a chat: a template writes at least one token for each message and call
   kToolCalls,
   kStopIds,          // decode compares all of them after every token
+  kStopTexts,        // the router compares all of them with every byte of an answer
+  kStopTextBytes,    // of each
+  kLogitBiases,      // decode applies all of them to every token
   kCacheScopeBytes,  // as in decode's Reserve
+  kRequestIdBytes,
+  kConstraintBytes,
 };
 
 // INVALID_ARGUMENT, naming `field` and the bound, if `amount` exceeds it.

@@ -33,6 +33,9 @@ struct CallPeers {
   DecodePeer& decode;
   // OK while the client waits, else CANCELLED or DEADLINE_EXCEEDED.
   std::function<absl::Status()> check;
+  // Ends the client's call as CANCELLED, and with it the calls of the peers. From then on `check` says so. Called from
+  // any thread while the call runs; must not block.
+  std::function<void()> cancel;
 };
 
 // How a request uses the prefix cache.

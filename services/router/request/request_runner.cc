@@ -3,11 +3,13 @@
 #include <spdlog/spdlog.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "services/router/request/generation.h"
+#include "services/router/text/stop_matcher.h"
 
 namespace moestro::router {
 namespace {
@@ -16,22 +18,28 @@ namespace {
 class TextSink final : public GenerationSink {
  public:
   TextSink(const GenerateJob& job, const ModelText& text, GenerateReplies& replies)
-      : job_(job), stream_(text.NewStream(/*keep_special_tokens=*/false)), replies_(replies) {}
+      : job_(job), stream_(text.NewStream(job.keep_special_tokens)), stops_(job.stop), replies_(replies) {}
 
   absl::Status OnAdmitted(const AdmissionNotice& notice) override {
     return replies_.Started(job_.request_id, static_cast<uint32_t>(job_.prompt.size()), notice);
   }
   absl::Status OnPrefill(const PrefillProgress& progress) override { return replies_.Prefill(progress); }
-  absl::Status OnToken(const Token& token) override { return replies_.Tokens({token}, stream_->Push(token.id)); }
+  absl::StatusOr<bool> OnToken(const Token& token) override {
+    MOE_RETURN_IF_ERROR(replies_.Tokens({token}, stops_.Push(stream_->Push(token.id))));
+    return stops_.found().empty();
+  }
 
   absl::Status Flush() {
-    const std::string rest = stream_->Flush();
+    std::string rest = stops_.Push(stream_->Flush());
+    rest += stops_.Flush();
     return rest.empty() ? absl::OkStatus() : replies_.Tokens({}, rest);
   }
+  const std::string& stop_text() const { return stops_.found(); }
 
  private:
   const GenerateJob& job_;
   const std::unique_ptr<TextStream> stream_;
+  StopMatcher stops_;
   GenerateReplies& replies_;
 };
 
@@ -61,7 +69,7 @@ RequestRunner::RequestRunner(const ModelBoard& board, const RouterEnvironment& e
 std::string RequestRunner::NewRequestId() { return absl::StrFormat("%016x%016x", random_(), random_()); }
 
 absl::Status RequestRunner::Generate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies) {
-  const std::string request_id = NewRequestId();
+  std::string request_id = NewRequestId();
   RequestSummary summary;
   const absl::Status status = RunGenerate(read, call, replies, request_id, summary);
   LogEnd(request_id, "generate", status, summary);
@@ -70,10 +78,15 @@ absl::Status RequestRunner::Generate(Read<GenerateInput> read, const CallPeers& 
 }
 
 absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies,
-                                        const std::string& request_id, RequestSummary& summary) {
+                                        std::string& request_id, RequestSummary& summary) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Ready());
+  std::optional<RunningRequests::Entry> running;
   MOE_ASSIGN_OR_RETURN(const GenerateJob job, InTurn(call.check, [&]() -> absl::StatusOr<GenerateJob> {
                          MOE_ASSIGN_OR_RETURN(const GenerateInput input, read(*model));
+                         MOE_RETURN_IF_ERROR(CheckRequestId(input.request_id, *model));
+                         if (!input.request_id.empty()) request_id = input.request_id;
+                         MOE_ASSIGN_OR_RETURN(RunningRequests::Entry entry, running_.Begin(request_id, call.cancel));
+                         running.emplace(std::move(entry));
                          return PrepareGenerate(input, *model, limits_, request_id, random_(), call.check);
                        }));
   spdlog::info("[{}] generate: {} prompt tokens, at most {} more", request_id, job.prompt.size(), job.max_tokens);
@@ -86,6 +99,8 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
     MOE_RETURN_IF_ERROR(status);
   }
   MOE_RETURN_IF_ERROR(sink.Flush());
+  summary.stop_text = sink.stop_text();
+  if (!summary.stop_text.empty()) summary.reason = FinishReason::kStop;
   return replies.Finished(summary);
 }
 

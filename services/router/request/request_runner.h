@@ -13,6 +13,7 @@
 #include "services/router/request/api_types.h"
 #include "services/router/request/prepare.h"
 #include "services/router/request/request_life.h"
+#include "services/router/request/running_requests.h"
 #include "services/router/request/scoring.h"
 #include "services/router/request/types.h"
 #include "services/router/text/served_model.h"
@@ -46,6 +47,11 @@ class RequestRunner {
 
   absl::Status Generate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies);
   absl::Status Score(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores);
+  // Ends a generation: its client gets CANCELLED. NOT_FOUND if none of this name runs.
+  absl::Status Abort(const std::string& request_id) { return running_.Abort(request_id); }
+
+  uint32_t default_max_tokens() const { return limits_.default_max_tokens; }
+  bool IsUp(Role role) const { return environment_.roles.IsUp(role); }
 
   struct Tokens {
     ModelBoard::ModelPtr model;  // whose ids they are
@@ -55,8 +61,9 @@ class RequestRunner {
   absl::StatusOr<std::string> Detokenize(Read<DetokenizeInput> read, const CancelCheck& check);
 
  private:
+  // `request_id` becomes the client's own if it has set one.
   absl::Status RunGenerate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies,
-                           const std::string& request_id, RequestSummary& summary);
+                           std::string& request_id, RequestSummary& summary);
   absl::Status RunScore(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores,
                         const std::string& request_id, RequestSummary& summary);
   template <typename Work>
@@ -71,6 +78,7 @@ class RequestRunner {
   const PrepareLimits limits_;
   const RandomBits random_;
   TextTurns text_turns_;
+  RunningRequests running_;
 };
 
 }  // namespace moestro::router

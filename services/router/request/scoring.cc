@@ -31,12 +31,12 @@ absl::Status Scoring::Attempt() {
   MOE_RETURN_IF_ERROR(WaitForPrefill());
   MOE_RETURN_IF_ERROR(life_.AcquirePages(job_.tokens, 0, {.scope = "", .ignore = true}));
   received_ = 0;
+  const bool whole_machine = environment_.policy.DecodeIsIdle();
   const PrefillRequest job{.request_id = job_.request_id,
                            .tokens = job_.tokens,
                            .prompt_tokens = count,
                            .lease = life_.lease(),
-                           .sampling = {},
-                           .whole_machine = environment_.policy.DecodeIsIdle()};
+                           .whole_machine = whole_machine};
   absl::Status client = absl::OkStatus();
   const absl::Status status = prefill_.Score(
       job, job_.top, [&](const PrefillProgress&) { return client = life_.Check(); },

@@ -25,6 +25,8 @@ struct GenerateJob {
   Sampling sampling;
   std::vector<int32_t> stop_ids;
   std::string cache_scope = {};
+  std::vector<std::string> stop = {};  // texts that end the answer; none is empty
+  bool keep_special_tokens = false;    // in the answer's text
 };
 
 struct ScoreJob {
@@ -37,6 +39,7 @@ struct ScoreJob {
 // How a request went, complete or not.
 struct RequestSummary {
   FinishReason reason = FinishReason::kLength;
+  std::string stop_text = {};  // the one of the job's stop texts that ended the answer; empty = none did
   uint32_t prompt_tokens = 0;
   uint32_t completion_tokens = 0;
   uint32_t cached_tokens = 0;                // of the prompt, when the request was admitted

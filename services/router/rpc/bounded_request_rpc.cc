@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,7 @@ constexpr int kMaxUnknownBytes = 4096;
 constexpr struct {
   std::string_view path;
   Quantity quantity;
+  std::optional<Quantity> each = std::nullopt;  // of a list of texts: the bytes of one
 } kGrowing[] = {
     {"prompt", Quantity::kTextBytes},
     {"text", Quantity::kTextBytes},
@@ -46,7 +48,11 @@ constexpr struct {
     {"chat.tools", Quantity::kTextBytes},
     {"chat.template_flags", Quantity::kTextBytes},
     {"stop_ids", Quantity::kStopIds},
+    {"stop", Quantity::kStopTexts, Quantity::kStopTextBytes},
+    {"logit_bias", Quantity::kLogitBiases},
     {"cache_scope", Quantity::kCacheScopeBytes},
+    {"request_id", Quantity::kRequestIdBytes},
+    {"constraint.text", Quantity::kConstraintBytes},
 };
 
 absl::Status Malformed(const Descriptor& type) {
@@ -71,6 +77,7 @@ class WireCounter {
   struct Growth {
     std::string path;
     Quantity quantity = Quantity::kTextBytes;
+    std::optional<Quantity> each;
     size_t amount = 0;
   };
 
@@ -100,7 +107,7 @@ class WireCounter {
     int length = 0;
     if (!in.ReadVarintSizeAsInt(&length)) return Malformed(type_);
     if (IsText(field)) {
-      MOE_RETURN_IF_ERROR(Add(field, prefix, static_cast<size_t>(length)));
+      MOE_RETURN_IF_ERROR(AddText(field, prefix, static_cast<size_t>(length)));
       return in.Skip(length) ? absl::OkStatus() : Malformed(type_);
     }
     if (field.message_type() == nullptr) return CountPacked(in, field, prefix, length);
@@ -135,15 +142,24 @@ class WireCounter {
   }
 
   absl::Status Add(const FieldDescriptor& field, const std::string& prefix, size_t amount) {
-    auto found = growth_.find(&field);
-    if (found == growth_.end()) {
-      const std::string path = absl::StrCat(prefix, field.name());
-      const auto* known = std::ranges::find(kGrowing, path, [](const auto& growing) { return growing.path; });
-      if (known == std::end(kGrowing)) return absl::InternalError(path + ": has no bound");
-      found = growth_.emplace(&field, Growth{path, known->quantity}).first;
-    }
-    found->second.amount += amount;
-    return CheckBound(model_, found->second.quantity, found->second.path, found->second.amount);
+    MOE_ASSIGN_OR_RETURN(Growth * growth, Find(field, prefix));
+    growth->amount += amount;
+    return CheckBound(model_, growth->quantity, growth->path, growth->amount);
+  }
+
+  absl::Status AddText(const FieldDescriptor& field, const std::string& prefix, size_t bytes) {
+    MOE_ASSIGN_OR_RETURN(const Growth* growth, Find(field, prefix));
+    if (!growth->each) return Add(field, prefix, bytes);
+    MOE_RETURN_IF_ERROR(CheckBound(model_, *growth->each, growth->path, bytes));
+    return Add(field, prefix, 1);
+  }
+
+  absl::StatusOr<Growth*> Find(const FieldDescriptor& field, const std::string& prefix) {
+    if (const auto found = growth_.find(&field); found != growth_.end()) return &found->second;
+    const std::string path = absl::StrCat(prefix, field.name());
+    const auto* known = std::ranges::find(kGrowing, path, [](const auto& growing) { return growing.path; });
+    if (known == std::end(kGrowing)) return absl::InternalError(path + ": has no bound");
+    return &growth_.emplace(&field, Growth{path, known->quantity, known->each}).first->second;
   }
 
   const ServedModel& model_;

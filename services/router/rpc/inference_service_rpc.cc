@@ -4,11 +4,13 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/process/node_options.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/handler.h"
 #include "moestro/v1/inference.grpc.pb.h"
@@ -78,6 +80,17 @@ absl::StatusOr<GenerateInput> ReadGenerate(grpc::ByteBuffer bytes, const ServedM
   input.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
   input.ignore_eos = request.ignore_eos();
   input.cache_scope = request.cache_scope();
+  input.stop.assign(std::make_move_iterator(request.mutable_stop()->begin()),
+                    std::make_move_iterator(request.mutable_stop()->end()));
+  if (request.has_min_p()) input.min_p = request.min_p();
+  if (request.has_presence_penalty()) input.presence_penalty = request.presence_penalty();
+  if (request.has_frequency_penalty()) input.frequency_penalty = request.frequency_penalty();
+  if (request.has_repetition_penalty()) input.repetition_penalty = request.repetition_penalty();
+  input.logit_bias = moestro::FromProto(request.logit_bias());
+  input.top_logprobs = request.top_logprobs();
+  input.keep_special_tokens = request.keep_special_tokens();
+  input.request_id = request.request_id();
+  input.constraint = moestro::FromProto(request.constraint());
   return input;
 }
 
@@ -156,6 +169,7 @@ class RpcGenerateReplies final : public GenerateReplies {
     v1::GenerateResponse reply;
     v1::GenerateResponse::Finished& finished = *reply.mutable_finished();
     finished.set_reason(ToProto(summary.reason));
+    finished.set_stop_text(summary.stop_text);
     finished.mutable_usage()->set_prompt_tokens(summary.prompt_tokens);
     finished.mutable_usage()->set_completion_tokens(summary.completion_tokens);
     finished.mutable_usage()->set_cached_tokens(summary.cached_tokens);
@@ -182,6 +196,7 @@ class InferenceService final : public grpc::Service {
         score_(registry, "Inference.Score"),
         tokenize_(registry, "Inference.Tokenize"),
         detokenize_(registry, "Inference.Detokenize"),
+        abort_(registry, "Inference.Abort"),
         get_model_(registry, "Inference.GetModel"),
         runner_(runner),
         board_(board),
@@ -191,6 +206,7 @@ class InferenceService final : public grpc::Service {
     AddStreaming("/moestro.v1.InferenceService/Score", &InferenceService::Score);
     AddUnary("/moestro.v1.InferenceService/Tokenize", &InferenceService::Tokenize);
     AddUnary("/moestro.v1.InferenceService/Detokenize", &InferenceService::Detokenize);
+    AddUnary("/moestro.v1.InferenceService/Abort", &InferenceService::Abort);
     AddUnary("/moestro.v1.InferenceService/GetModel", &InferenceService::GetModel);
   }
 
@@ -238,6 +254,14 @@ class InferenceService final : public grpc::Service {
     });
   }
 
+  grpc::Status Abort(grpc::ServerContext* context, const RequestBytes* request, v1::AbortResponse*) {
+    return abort_.Handle(*context, [&]() -> absl::Status {
+      MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
+      MOE_ASSIGN_OR_RETURN(const auto abort, ParseBounded<v1::AbortRequest>(request->Take(), *model));
+      return runner_.Abort(abort.request_id());
+    });
+  }
+
   grpc::Status GetModel(grpc::ServerContext* context, const RequestBytes* request, v1::GetModelResponse* reply) {
     return get_model_.Handle(*context, [&] { return RunGetModel(request->Take(), *reply); });
   }
@@ -246,10 +270,13 @@ class InferenceService final : public grpc::Service {
   template <typename Run>
   grpc::Status WithPeers(const RpcMethod& method, const grpc::ServerContext& context, Run run) {
     return method.Handle(context, [&] {
-      const RpcClientCall client(context);
+      RpcClientCall client(context);
       const std::unique_ptr<PrefillPeer> prefill = peers_.Prefill(client);
       const std::unique_ptr<DecodePeer> decode = peers_.Decode(client);
-      return run(CallPeers{*prefill, *decode, [&] { return client.Check(); }});
+      return run(CallPeers{.prefill = *prefill,
+                           .decode = *decode,
+                           .check = [&] { return client.Check(); },
+                           .cancel = [&] { client.Cancel(); }});
     });
   }
 
@@ -281,6 +308,22 @@ class InferenceService final : public grpc::Service {
     reply.set_has_chat_template(model->text->has_chat_template());
     reply.set_fingerprint(model->fingerprint);
     reply.set_segment_bytes(model->segment_bytes);
+    reply.set_default_temperature(model->default_temperature);
+    reply.set_default_top_p(model->default_top_p);
+    reply.set_default_top_k(model->default_top_k);
+    reply.set_default_max_tokens(runner_.default_max_tokens());
+    reply.set_bos_token(model->bos_token);
+    reply.set_eos_token(model->eos_token);
+    reply.set_chat_template(model->chat_template);
+    reply.set_tool_use_template(model->tool_use_template);
+    reply.set_created_seconds(model->created_seconds);
+    reply.set_ready(board_.Ready().ok());
+    for (const Role role : kServingRoles) {
+      v1::Role& state = *reply.add_roles();
+      state.set_name(RoleName(role));
+      state.set_up(runner_.IsUp(role));
+    }
+    reply.set_version(ProgramVersion());
     return absl::OkStatus();
   }
 
@@ -288,6 +331,7 @@ class InferenceService final : public grpc::Service {
   const RpcMethod score_;
   const RpcMethod tokenize_;
   const RpcMethod detokenize_;
+  const RpcMethod abort_;
   const RpcMethod get_model_;
   RequestRunner& runner_;
   const ModelBoard& board_;

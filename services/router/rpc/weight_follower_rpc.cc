@@ -25,6 +25,12 @@ absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeResponse& reply
   model->default_temperature = reply.default_temperature();
   model->default_top_p = reply.default_top_p() > 0 ? reply.default_top_p() : 1;
   model->default_top_k = reply.default_top_k();
+  model->bos_token = reply.bos_token();
+  model->eos_token = reply.eos_token();
+  model->chat_template = reply.chat_template();
+  model->tool_use_template = reply.tool_use_template();
+  model->created_seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   MOE_ASSIGN_OR_RETURN(model->text, ModelText::Create({.tokenizer_json = reply.tokenizer_json(),
                                                        .tiktoken_ranks = reply.tiktoken_ranks(),
                                                        .tokenizer_config_json = reply.tokenizer_config_json(),

@@ -24,6 +24,11 @@ struct ServedModel {  // immutable once shared
   float default_temperature = 0;
   float default_top_p = 1;
   int32_t default_top_k = 0;
+  std::string bos_token;  // empty = it has none; the same of the next three
+  std::string eos_token;
+  std::string chat_template;      // Jinja
+  std::string tool_use_template;  // of chats with tools, where the model has one of its own
+  int64_t created_seconds = 0;    // when this router learned of the model, since 1970
   std::unique_ptr<const ModelText> text;
 };
 

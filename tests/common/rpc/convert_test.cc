@@ -15,6 +15,59 @@ TEST(ConvertTest, ATopPOfZeroIsOff) {
   EXPECT_EQ(FromProto(sampling).temperature, 0.5f);
 }
 
+TEST(ConvertTest, SamplingKeepsEveryField) {
+  const Sampling all{.temperature = 0.5f,
+                     .top_p = 0.25f,
+                     .top_k = 3,
+                     .seed = 4,
+                     .min_p = 0.125f,
+                     .presence_penalty = -1,
+                     .frequency_penalty = 2,
+                     .repetition_penalty = 1.5f,
+                     .logit_bias = {{7, -100.0f}},
+                     .top_logprobs = 8,
+                     .constraint = {Constraint::Kind::kRegex, "a*"}};
+  const Sampling same = FromProto(ToProto(all));
+  EXPECT_EQ(same.top_p, 0.25f);
+  EXPECT_EQ(same.top_k, 3);
+  EXPECT_EQ(same.seed, 4u);
+  EXPECT_EQ(same.min_p, 0.125f);
+  EXPECT_EQ(same.presence_penalty, -1);
+  EXPECT_EQ(same.frequency_penalty, 2);
+  EXPECT_EQ(same.repetition_penalty, 1.5f);
+  EXPECT_THAT(same.logit_bias, testing::ElementsAre(std::pair(7, -100.0f)));
+  EXPECT_EQ(same.top_logprobs, 8u);
+  EXPECT_EQ(same.constraint.kind, Constraint::Kind::kRegex);
+  EXPECT_EQ(same.constraint.text, "a*");
+  const Sampling none = FromProto(v1::Sampling());
+  EXPECT_EQ(none.min_p, 0);
+  EXPECT_EQ(none.repetition_penalty, 1);
+}
+
+TEST(ConvertTest, KindsOfConstraintsHaveTheSameNumbers) {
+  const std::pair<Constraint::Kind, v1::Constraint::Kind> kinds[] = {
+      {Constraint::Kind::kNone, v1::Constraint::KIND_NONE},
+      {Constraint::Kind::kJsonObject, v1::Constraint::KIND_JSON_OBJECT},
+      {Constraint::Kind::kJsonSchema, v1::Constraint::KIND_JSON_SCHEMA},
+      {Constraint::Kind::kGrammar, v1::Constraint::KIND_GRAMMAR},
+      {Constraint::Kind::kRegex, v1::Constraint::KIND_REGEX},
+  };
+  for (const auto& [kind, wire] : kinds) {
+    EXPECT_EQ(ToProto(Constraint{kind, ""}).kind(), wire);
+    EXPECT_EQ(FromProto(ToProto(Constraint{kind, ""})).kind, kind);
+  }
+  EXPECT_EQ(v1::Constraint::Kind_ARRAYSIZE, 5);
+}
+
+TEST(ConvertTest, ATokenKeepsItsAlternatives) {
+  const Token token = FromProto(ToProto(Token{5, -1, {{6, -0.5f}, {5, -1.0f}}}));
+  EXPECT_EQ(token.id, 5);
+  EXPECT_EQ(token.logprob, -1);
+  ASSERT_EQ(token.top.size(), 2u);
+  EXPECT_EQ(token.top[0].id, 6);
+  EXPECT_EQ(token.top[1].logprob, -1);
+}
+
 TEST(ConvertTest, AScoreWithoutALogprobStaysWithout) {
   const ScoredToken first = FromProto(ToProto(ScoredToken{.id = 7, .logprob = std::nullopt, .top = {}}));
   EXPECT_EQ(first.id, 7);

@@ -60,7 +60,7 @@ inline absl::StatusOr<Token> PrefillInto(model::Engine& engine, kv::LeaseWriter&
   const absl::Status status = engine.Forward(
       {rows, std::span(&pages, 1), model::MlaForm::kAbsorbed},
       [&] { return writer.revoked() ? absl::AbortedError("revoked") : absl::OkStatus(); },
-      [&](int64_t, std::span<const float> logits) { sampled = model::Sample(logits, sampling, index); });
+      [&](int64_t, std::span<const float> logits) { sampled = model::SampleNext(logits, tokens, sampling, index); });
   if (!status.ok()) return status;
   writer.Publish(std::max(writer.valid_tokens(), total));
   return sampled;

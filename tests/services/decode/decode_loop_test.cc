@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <numeric>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -106,6 +107,51 @@ TEST_F(DecodeLoopTest, GrowsPageByPage) {
   EXPECT_EQ(lease->kv.pages.size(), 4u);
 }
 
+// Penalties follow the request's own tokens: whoever continues it, from wherever, goes on with the same ones.
+TEST_F(DecodeLoopTest, PenaltiesSurviveEveryWayToContinue) {
+  const std::vector<int32_t> prompt = Tokens(9);
+  const Sampling sampling{.temperature = 1.2f,
+                          .seed = 4,
+                          .min_p = 0.01f,
+                          .presence_penalty = 0.5f,
+                          .frequency_penalty = 1,
+                          .repetition_penalty = 1.5f,
+                          .logit_bias = {{kNanToken, -100.0f}, {30, 2.0f}, {31, -2.0f}}};
+  const std::vector<int32_t> expected = RunAlone(prefill_, prompt, 24, sampling).ids;
+  EXPECT_NE(expected, RunAlone(prefill_, prompt, 24, {.temperature = 1.2f, .seed = 4}).ids);
+  for (const size_t done : {size_t{0}, size_t{1}, size_t{7}, size_t{23}}) {
+    std::vector<int32_t> tokens = prompt;
+    tokens.insert(tokens.end(), expected.begin(), expected.begin() + static_cast<ptrdiff_t>(done));
+    const std::vector<int32_t> rest(expected.begin() + static_cast<ptrdiff_t>(done), expected.end());
+    Continuation next = Next(static_cast<int64_t>(rest.size()), done);
+    next.sampling = sampling;
+    EXPECT_EQ(Collect(**node_.loop.Prompt(Reserve(tokens), next)).ids, rest) << done;
+    if (rest.size() == 1) continue;
+    next.index = done + 1;
+    --next.max_tokens;
+    const auto position = static_cast<int64_t>(tokens.size());
+    EXPECT_EQ(Collect(**node_.loop.Start(Prefilled(tokens), {rest[0], position}, next)).ids,
+              std::vector<int32_t>(rest.begin() + 1, rest.end()))
+        << done;
+  }
+}
+
+TEST_F(DecodeLoopTest, AFrequencyPenaltyWithoutMeasureForbidsRepetition) {
+  Continuation next = Next(100);
+  next.sampling = {.frequency_penalty = 1e6f, .logit_bias = {{kNanToken, -1e9f}}, .top_logprobs = 3};
+  const auto stream = *node_.loop.Prompt(Reserve(Tokens(5)), next);
+  std::set<int32_t> seen;
+  while (const auto event = stream->Next(std::chrono::seconds(60))) {
+    if (std::holds_alternative<FinishReason>(*event)) break;
+    const auto* token = std::get_if<Token>(&*event);
+    if (token == nullptr) continue;
+    EXPECT_TRUE(seen.insert(token->id).second) << token->id;
+    ASSERT_EQ(token->top.size(), 3u);
+    EXPECT_GE(token->top[0].logprob, token->logprob) << "the penalty is not in it";
+  }
+  EXPECT_EQ(seen.size(), 100u);
+}
+
 TEST_F(DecodeLoopTest, StopIdEndsAndIsNotEmitted) {
   const std::vector<int32_t> free = RunAlone(prefill_, Tokens(5), 10, {}).ids;
   Continuation next = Next(10);
@@ -164,6 +210,11 @@ TEST_F(DecodeLoopTest, BadRequestsAreRefused) {
   EXPECT_THAT(message(loop.Start(lease, {1, 5}, Next(201))), HasSubstr("max_tokens 201"));
   EXPECT_THAT(message(loop.Start(Reserve(Tokens(5)), {1, 5}, Next(1))), HasSubstr("0 are valid"));
   EXPECT_THAT(message(loop.Prompt(Reserve({7, 200}), Next(1))), HasSubstr("token 200"));
+  EXPECT_THAT(message(loop.Start(lease, {1, 5}, Next(1, 7))), HasSubstr("index 7"));
+  EXPECT_THAT(message(loop.Prompt(Reserve({7, 8}), Next(1, 3))), HasSubstr("index 3"));
+  Continuation biased = Next(1);
+  biased.sampling.logit_bias = {{200, 1.0f}};
+  EXPECT_THAT(message(loop.Start(lease, {1, 5}, biased)), HasSubstr("logit_bias of token 200"));
 }
 
 TEST_F(DecodeLoopTest, ALeaseThatLostItsPagesCannotBeStarted) {

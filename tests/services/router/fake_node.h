@@ -60,7 +60,10 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
 
   router::RouterEnvironment Environment() { return {roles, queue, policy, metrics, clock}; }
   router::CallPeers Call() {
-    return {*this, *this, [this] { return client_here ? absl::OkStatus() : absl::CancelledError("client left"); }};
+    return {.prefill = *this,
+            .decode = *this,
+            .check = [this] { return client_here ? absl::OkStatus() : absl::CancelledError("client left"); },
+            .cancel = [this] { client_here = false; }};
   }
 
   // What a healthy node generates: depends on the tokens so far, the seed and the index only.

@@ -25,14 +25,15 @@ class RecordingSink final : public router::GenerationSink {
     progress.push_back(given);
     return absl::OkStatus();
   }
-  absl::Status OnToken(const Token& token) override {
+  absl::StatusOr<bool> OnToken(const Token& token) override {
     if (fails) return absl::CancelledError("the client went away");
     EXPECT_FLOAT_EQ(token.logprob, -0.5f * static_cast<float>(ids.size()));
     ids.push_back(token.id);
-    return absl::OkStatus();
+    return ids.size() != last;
   }
   int admitted = 0;
   bool fails = false;
+  size_t last = 0;  // the answer ends with this token; 0 = by itself
   router::AdmissionNotice notice;
   std::vector<PrefillProgress> progress;
   std::vector<int32_t> ids;
@@ -64,8 +65,10 @@ struct Result {
   std::vector<int32_t> ids;
 };
 
-inline Result RunJob(FakeNode& node, const router::GenerateJob& job) {
+// The sink ends the answer with token number `last`, unless it is 0.
+inline Result RunJob(FakeNode& node, const router::GenerateJob& job, size_t last = 0) {
   RecordingSink sink;
+  sink.last = last;
   router::Generation generation(job, node.Environment(), node.Call(), sink);
   Result result;
   result.status = generation.Run();

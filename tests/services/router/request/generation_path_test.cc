@@ -232,7 +232,7 @@ TEST(GenerationPathTest, DecodeThatCachesEverythingIsRefused) {
   Greedy decode;
   testing::RecordingSink sink;
   const GenerateJob job = Job();
-  Generation generation(job, node.Environment(), {node, decode, [] { return absl::OkStatus(); }}, sink);
+  Generation generation(job, node.Environment(), {node, decode, [] { return absl::OkStatus(); }, [] {}}, sink);
   EXPECT_TRUE(absl::IsInternal(generation.Run()));
 }
 

@@ -53,6 +53,24 @@ TEST(GenerationTest, StopsAtStopIdWithoutEmittingIt) {
   EXPECT_EQ(result.summary.reason, FinishReason::kStop);
 }
 
+// The text may end anywhere, whichever role computes the token.
+TEST(GenerationTest, EndsAtOnceWhenTheTextIsComplete) {
+  for (const PathSettings& settings : {kAllToPrefill, kAllToDecode}) {
+    for (size_t last = 1; last <= 6; ++last) {
+      SCOPED_TRACE(last);
+      FakeNode node(settings);
+      const int before = StepsOfCleanRun(settings);
+      const Result result = RunJob(node, Job(), last);
+      ASSERT_TRUE(result.status.ok()) << result.status;
+      EXPECT_EQ(result.ids, Expected(static_cast<uint32_t>(last)));
+      EXPECT_EQ(result.summary.reason, FinishReason::kStop);
+      EXPECT_EQ(result.summary.completion_tokens, last);
+      EXPECT_EQ(node.leases(), 0u);
+      EXPECT_LE(node.steps, before - static_cast<int>(6 - last) - 1) << "asks for nothing more";
+    }
+  }
+}
+
 TEST(GenerationTest, FirstTokenMayBeTheStop) {
   FakeNode node;
   GenerateJob job = Job();

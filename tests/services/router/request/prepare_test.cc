@@ -77,6 +77,46 @@ TEST(PrepareTest, TheClientsWishesWin) {
   EXPECT_THAT(job->stop_ids, ElementsAre(5, 9));
 }
 
+TEST(PrepareTest, OptionsAreOffUntilAClientSetsThem) {
+  const Sampling off = Prepare(Prompt())->sampling;
+  EXPECT_EQ(off.min_p, 0);
+  EXPECT_EQ(off.presence_penalty, 0);
+  EXPECT_EQ(off.frequency_penalty, 0);
+  EXPECT_EQ(off.repetition_penalty, 1);
+  EXPECT_TRUE(off.logit_bias.empty());
+  EXPECT_EQ(off.top_logprobs, 0u);
+  GenerateInput input = Prompt();
+  input.min_p = 0.1f;
+  input.presence_penalty = -2;
+  input.frequency_penalty = 2;
+  input.repetition_penalty = 1.1f;
+  input.logit_bias = {{9, -100.0f}, {kHi, 100.0f}, {3, 0.5f}};
+  input.top_logprobs = 20;
+  input.stop = {"b", "a"};
+  input.keep_special_tokens = true;
+  const auto job = Prepare(input);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->sampling.min_p, 0.1f);
+  EXPECT_EQ(job->sampling.presence_penalty, -2);
+  EXPECT_EQ(job->sampling.frequency_penalty, 2);
+  EXPECT_EQ(job->sampling.repetition_penalty, 1.1f);
+  EXPECT_THAT(job->sampling.logit_bias, ElementsAre(std::pair(3, 0.5f), std::pair(9, -100.0f), std::pair(kHi, 100.0f)));
+  EXPECT_EQ(job->sampling.top_logprobs, 20u);
+  EXPECT_THAT(job->stop, ElementsAre("b", "a"));
+  EXPECT_TRUE(job->keep_special_tokens);
+}
+
+TEST(PrepareTest, NamesOfRequestsAreFitForALog) {
+  const ServedModel model = Model();
+  EXPECT_TRUE(CheckRequestId("", model).ok());
+  EXPECT_TRUE(CheckRequestId("chatcmpl-A.9:z_", model).ok());
+  EXPECT_TRUE(CheckRequestId(std::string(64, 'a'), model).ok());
+  for (const std::string id : {"a b", "a\nb", "a/b", "\xC3\xA4", "a]"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(CheckRequestId(id, model))) << id;
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckRequestId(std::string(65, 'a'), model)));
+}
+
 TEST(PrepareTest, TheModelsOwnTemperatureMayBeHigherThanAClients) {
   ServedModel model = Model();
   model.default_temperature = 100;
@@ -101,6 +141,48 @@ TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
       {"top_p", [](auto& in) { in.top_p = 1.1f; }},
       {"top_p", [&](auto& in) { in.top_p = nan; }},
       {"top_k", [](auto& in) { in.top_k = -1; }},
+      {"min_p: must be 0 to 1", [](auto& in) { in.min_p = 1.1f; }},
+      {"min_p", [](auto& in) { in.min_p = -0.1f; }},
+      {"min_p", [&](auto& in) { in.min_p = nan; }},
+      {"presence_penalty: must be -2 to 2", [](auto& in) { in.presence_penalty = 2.1f; }},
+      {"presence_penalty", [&](auto& in) { in.presence_penalty = nan; }},
+      {"frequency_penalty: must be -2 to 2", [](auto& in) { in.frequency_penalty = -2.1f; }},
+      {"frequency_penalty", [&](auto& in) { in.frequency_penalty = nan; }},
+      {"repetition_penalty: must be 0.01 to 10", [](auto& in) { in.repetition_penalty = 0; }},
+      {"repetition_penalty", [](auto& in) { in.repetition_penalty = 10.1f; }},
+      {"repetition_penalty", [&](auto& in) { in.repetition_penalty = nan; }},
+      {"logit_bias: must be -100 to 100",
+       [](auto& in) {
+         in.logit_bias = {{1, 100.5f}};
+       }},
+      {"logit_bias",
+       [&](auto& in) {
+         in.logit_bias = {{1, nan}, {2, 0.0f}, {1, nan}};
+       }},
+      {"logit_bias: 263 is not a token id",
+       [](auto& in) {
+         in.logit_bias = {{testing::kTokenCount, 1.0f}};
+       }},
+      {"logit_bias: token 7 has more than one",
+       [](auto& in) {
+         in.logit_bias = {{7, 1.0f}, {2, 0.0f}, {7, 3.0f}};
+       }},
+      {"top_logprobs: must be 0 to 20", [](auto& in) { in.top_logprobs = 21; }},
+      {"constraint.text: is empty", [](auto& in) { in.constraint.kind = Constraint::Kind::kJsonSchema; }},
+      {"constraint.text: must be empty",
+       [](auto& in) {
+         in.constraint = {Constraint::Kind::kJsonObject, "{}"};
+       }},
+      {"constraint.text: must be empty", [](auto& in) { in.constraint.text = "x"; }},
+      {"constraint.text: has more than 65536 bytes",
+       [](auto& in) {
+         in.constraint = {Constraint::Kind::kRegex, std::string(65537, 'x')};
+       }},
+      {"constraint.kind", [](auto& in) { in.constraint.kind = static_cast<Constraint::Kind>(77); }},
+      {"stop: a text is empty",
+       [](auto& in) {
+         in.stop = {"x", ""};
+       }},
       {"max_tokens", [](auto& in) { in.max_tokens = 19; }},
       {"max_tokens", [](auto& in) { in.max_tokens = 0xFFFFFFFF; }},
       {"stop_ids", [](auto& in) { in.stop_ids = {-1}; }},
@@ -208,6 +290,17 @@ TEST(PrepareTest, ListsAreBounded) {
   input = Prompt();
   input.cache_scope = std::string(65, 's');
   EXPECT_EQ(Refusal(Prepare(input).status()), "cache_scope: has more than 64 bytes");
+  input = Prompt();
+  input.stop.assign(16, std::string(256, 'x'));
+  for (int32_t id = 0; id < testing::kTokenCount; ++id) input.logit_bias.emplace_back(id, 1.0f);
+  EXPECT_TRUE(Prepare(input).ok()) << Prepare(input).status();
+  input.logit_bias.resize(1025);
+  EXPECT_EQ(Refusal(Prepare(input).status()), "logit_bias: has more than 1024 token ids");
+  input.logit_bias.clear();
+  input.stop.push_back("x");
+  EXPECT_EQ(Refusal(Prepare(input).status()), "stop: has more than 16 texts");
+  input.stop = {std::string(257, 'x')};
+  EXPECT_EQ(Refusal(Prepare(input).status()), "stop: has more than 256 bytes in one text");
   input = Prompt();
   input.prompt = TokenList(21, -1);
   EXPECT_EQ(Refusal(Prepare(input).status()),

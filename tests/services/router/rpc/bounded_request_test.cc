@@ -127,6 +127,20 @@ TEST(BoundedRequestTest, EverythingThatGrowsIsCounted) {
       {"stop_ids: has more than 256 ids", 256, generate([](auto& request, int n) {
          while (n-- > 0) request.add_stop_ids(n * 1000);
        })},
+      {"stop: has more than 16 texts", 16, generate([](auto& request, int n) {
+         while (n-- > 0) request.add_stop("");
+       })},
+      {"stop: has more than 256 bytes in one text", 256, generate([](auto& request, int n) {
+         request.add_stop(std::string(256, 'x'));
+         request.add_stop(std::string(n, 'x'));
+       })},
+      {"logit_bias: has more than 1024 token ids", 1024, generate([](auto& request, int n) {
+         while (n-- > 0) (*request.mutable_logit_bias())[n] = 1;
+       })},
+      {"request_id: has more than 64 bytes", 64,
+       generate([](auto& request, int n) { request.set_request_id(std::string(n, 'x')); })},
+      {"constraint.text: has more than 65536 bytes", 65536,
+       generate([](auto& request, int n) { request.mutable_constraint()->set_text(std::string(n, 'x')); })},
       {"cache_scope: has more than 64 bytes", 64,
        generate([](auto& request, int n) { request.set_cache_scope(std::string(n, 'x')); })},
       {"text: has more than 260 bytes", 260,
@@ -264,7 +278,11 @@ TEST(BoundedRequestTest, NoFieldOfAnyRequestIsWithoutABound) {
           message = field->is_repeated() ? reflection->AddMessage(message, field)
                                          : reflection->MutableMessage(message, field);
         } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-          reflection->SetString(message, field, "x");
+          if (field->is_repeated()) {
+            reflection->AddString(message, field, "x");
+          } else {
+            reflection->SetString(message, field, "x");
+          }
         } else {
           EXPECT_EQ(field->cpp_type(), FieldDescriptor::CPPTYPE_INT32) << path;
           reflection->AddInt32(message, field, 1);
@@ -275,7 +293,8 @@ TEST(BoundedRequestTest, NoFieldOfAnyRequestIsWithoutABound) {
     }
     return paths.size();
   };
-  EXPECT_EQ(expect_bounds(v1::GenerateRequest()), 16u);
+  EXPECT_EQ(expect_bounds(v1::GenerateRequest()), 20u);
+  EXPECT_EQ(expect_bounds(v1::AbortRequest()), 1u);
   EXPECT_EQ(expect_bounds(v1::ScoreRequest()), 2u);
   EXPECT_EQ(expect_bounds(v1::TokenizeRequest()), 13u);
   EXPECT_EQ(expect_bounds(v1::DetokenizeRequest()), 1u);

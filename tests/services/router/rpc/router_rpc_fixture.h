@@ -79,6 +79,7 @@ class FakePrefill final : public v1::PrefillService::Service {
       if (lease == pool_.leases.end()) return grpc::Status(grpc::StatusCode::ABORTED, "the lease was revoked");
       if (pool_.preempt_in_prefill) return grpc::Status(grpc::StatusCode::ABORTED, "the lease was revoked");
       lease->second = tokens;
+      constraint_ = request->sampling().constraint();
     }
     whole_machine = request->whole_machine();
     ++runs;
@@ -98,9 +99,14 @@ class FakePrefill final : public v1::PrefillService::Service {
   }
   std::atomic<bool> whole_machine{false};
   std::atomic<int> runs{0};
+  v1::Constraint Constraint() {
+    std::lock_guard lock(pool_.mutex);
+    return constraint_;
+  }
 
  private:
   FakePool& pool_;
+  v1::Constraint constraint_;  // of the last run
 };
 
 class FakeDecode final : public v1::DecodeService::Service {
@@ -110,6 +116,10 @@ class FakeDecode final : public v1::DecodeService::Service {
   std::atomic<int> refusals{0};
   std::atomic<bool> serves_other_weights{false};
   std::string expected_scope;  // of all requests; set while none runs
+  v1::Constraint Constraint() {
+    std::lock_guard lock(pool_.mutex);
+    return constraint_;
+  }
   grpc::Status Session(grpc::ServerContext* context,
                        grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>* stream) override {
     ++pool_.sessions;
@@ -158,6 +168,10 @@ class FakeDecode final : public v1::DecodeService::Service {
                      grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>& stream,
                      const v1::SessionRequest::Reserve& reserve, const v1::SessionRequest& request, uint64_t id) {
     std::vector<int32_t> tokens(reserve.token_ids().begin(), reserve.token_ids().end());
+    {
+      std::lock_guard lock(pool_.mutex);
+      constraint_ = (request.has_start() ? request.start().sampling() : request.prompt().sampling()).constraint();
+    }
     if (request.has_start()) {
       EXPECT_EQ(Filled(id), tokens);
       tokens.push_back(request.start().token());
@@ -197,6 +211,7 @@ class FakeDecode final : public v1::DecodeService::Service {
   }
 
   FakePool& pool_;
+  v1::Constraint constraint_;  // of the last session
 };
 
 class FakeStore final : public v1::WeightStoreService::Service {
@@ -263,6 +278,14 @@ class RouterRpcTest : public ::testing::Test {
     model->name = "tiny";
     model->fingerprint = "weights";
     model->max_context_tokens = 1000;
+    model->default_temperature = 0.5f;
+    model->default_top_p = 0.75f;
+    model->default_top_k = 7;
+    model->bos_token = "<|bos|>";
+    model->eos_token = "<|end|>";
+    model->chat_template = "a template";
+    model->tool_use_template = "another";
+    model->created_seconds = 1234;
     model->text = *ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
                                       .chat_template = "",
                                       .bos_token = "<|bos|>",

@@ -1,4 +1,5 @@
 // What clients ask a router whose roles all work.
+#include "common/process/node_options.h"
 #include "tests/services/router/rpc/router_rpc_fixture.h"
 
 namespace moestro::router {
@@ -38,6 +39,84 @@ TEST_F(RouterRpcTest, TheCacheScopeGoesToDecodeEveryTime) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(text, ExpectedText({'x', 'y'}, 20));
   EXPECT_EQ(finished.resumed(), 2u);
+}
+
+TEST_F(RouterRpcTest, AStopTextEndsTheAnswer) {
+  const std::string whole = ExpectedText({'x', 'y'}, 40);
+  v1::GenerateRequest request = Request(40);
+  request.add_stop("NEVER");
+  request.add_stop(whole.substr(11, 4));
+  const size_t place = whole.find(whole.substr(11, 4));
+  std::string text;
+  v1::GenerateResponse::Finished finished;
+  const grpc::Status status = Generate(request, text, finished);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(text, whole.substr(0, place));
+  EXPECT_EQ(finished.reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(finished.stop_text(), whole.substr(11, 4));
+  EXPECT_EQ(finished.usage().completion_tokens(), place + 4);
+  EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
+}
+
+TEST_F(RouterRpcTest, TheBeginningOfAStopTextComesWithTheEnd) {
+  const std::string whole = ExpectedText({'x', 'y'}, 12);
+  v1::GenerateRequest request = Request(12);
+  request.add_stop(whole.substr(9) + "?");
+  std::string text;
+  v1::GenerateResponse::Finished finished;
+  ASSERT_TRUE(Generate(request, text, finished).ok());
+  EXPECT_EQ(text, whole);
+  EXPECT_EQ(finished.reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(finished.stop_text(), "");
+}
+
+TEST_F(RouterRpcTest, AbortsByTheClientsId) {
+  const auto abort = [&](const char* id) {
+    grpc::ClientContext context;
+    v1::AbortRequest request;
+    request.set_request_id(id);
+    v1::AbortResponse reply;
+    return client_->Abort(&context, request, &reply).error_code();
+  };
+  v1::GenerateRequest request = Request(900);
+  request.set_request_id("mine");
+  std::string text;
+  v1::GenerateResponse::Finished finished;
+  bool aborted = false;
+  const grpc::Status status = Generate(request, text, finished, [&](grpc::ClientContext&) {
+    if (std::exchange(aborted, true)) return;
+    EXPECT_EQ(started_.request_id(), "mine");
+    std::string other;
+    v1::GenerateResponse::Finished none;
+    EXPECT_EQ(Generate(request, other, none).error_code(), grpc::StatusCode::ALREADY_EXISTS);
+    EXPECT_EQ(abort("others"), grpc::StatusCode::NOT_FOUND);
+    EXPECT_EQ(abort("mine"), grpc::StatusCode::OK);
+  });
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_LT(text.size(), 900u);
+  EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
+  EXPECT_TRUE(Eventually([&] { return abort("mine") == grpc::StatusCode::NOT_FOUND; }));
+  EXPECT_TRUE(Generate(Request(3), text, finished).ok());
+  EXPECT_EQ(started_.request_id().size(), 32u);
+}
+
+// It does not wait for the role that computes.
+TEST_F(RouterRpcTest, AbortsARequestWhoseRoleHangs) {
+  for (std::atomic<bool>* hang : {&pool_.prefill_hangs, &pool_.decode_hangs}) {
+    const int before = pool_.hangs;
+    *hang = true;
+    v1::GenerateRequest request = Request(5);
+    request.set_request_id("mine");
+    std::thread aborter([&] {
+      EXPECT_TRUE(Eventually([&] { return pool_.hangs > before; }));
+      EXPECT_TRUE(runner_.Abort("mine").ok());
+    });
+    std::string text;
+    v1::GenerateResponse::Finished finished;
+    EXPECT_EQ(Generate(request, text, finished).error_code(), grpc::StatusCode::CANCELLED);
+    aborter.join();
+    EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
+  }
 }
 
 TEST_F(RouterRpcTest, TokenizesAndDetokenizes) {
@@ -122,9 +201,40 @@ TEST_F(RouterRpcTest, ScoresTokenizesAndDescribes) {
   ASSERT_TRUE(client_->Detokenize(&detokenize_context, detokenize, &text).ok());
   EXPECT_EQ(text.text(), "hi");
 
+  roles_.Poll();
   v1::GetModelResponse model;
   ASSERT_TRUE(client_->GetModel(&model_context, {}, &model).ok());
   EXPECT_EQ(model.name(), "tiny");
+  EXPECT_TRUE(model.ready());
+  EXPECT_EQ(model.default_temperature(), 0.5f);
+  EXPECT_EQ(model.default_top_p(), 0.75f);
+  EXPECT_EQ(model.default_top_k(), 7);
+  EXPECT_EQ(model.default_max_tokens(), 1024u);
+  EXPECT_EQ(model.bos_token(), "<|bos|>");
+  EXPECT_EQ(model.eos_token(), "<|end|>");
+  EXPECT_EQ(model.chat_template(), "a template");
+  EXPECT_EQ(model.tool_use_template(), "another");
+  EXPECT_EQ(model.created_seconds(), 1234);
+  EXPECT_EQ(model.version(), ProgramVersion());
+  ASSERT_EQ(model.roles_size(), 2);
+  EXPECT_EQ(model.roles(0).name(), "prefill");
+  EXPECT_EQ(model.roles(1).name(), "decode");
+  EXPECT_TRUE(model.roles(1).up());
+}
+
+// The fakes ignore it: what a client asks for must reach the roles, or be refused.
+TEST_F(RouterRpcTest, AConstraintIsCheckedAndPassedOn) {
+  v1::GenerateRequest request = Request(3);
+  request.mutable_constraint()->set_kind(v1::Constraint::KIND_GRAMMAR);
+  std::string text;
+  v1::GenerateResponse::Finished finished;
+  grpc::Status status = Generate(request, text, finished);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("constraint.text: is empty"));
+  request.mutable_constraint()->set_text("root ::= \"a\"");
+  ASSERT_TRUE(Generate(request, text, finished).ok());
+  EXPECT_EQ(prefill_.Constraint().SerializeAsString(), request.constraint().SerializeAsString());
+  EXPECT_EQ(decode_.Constraint().SerializeAsString(), request.constraint().SerializeAsString());
 }
 
 TEST_F(RouterRpcTest, TokenizesOnlyWhatCouldFitTheContext) {

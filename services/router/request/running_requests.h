@@ -1,0 +1,61 @@
+// The requests that run, by name. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+
+namespace moestro::router {
+
+class RunningRequests {
+ public:
+  // One that runs, for as long as this object lives.
+  class Entry {
+   public:
+    Entry(Entry&& other) noexcept : table_(std::exchange(other.table_, nullptr)), id_(std::move(other.id_)) {}
+    Entry& operator=(Entry&&) = delete;
+    ~Entry() {
+      if (table_ == nullptr) return;
+      const MutexLock lock(table_->mutex_);
+      table_->cancel_.erase(id_);
+    }
+
+   private:
+    friend class RunningRequests;
+    Entry(RunningRequests& table, std::string id) : table_(&table), id_(std::move(id)) {}
+
+    RunningRequests* table_;
+    std::string id_;
+  };
+
+  // `cancel` makes the request's call end as CANCELLED. It must not block, and is not called once the entry is gone.
+  // ALREADY_EXISTS if a request of this name runs. The table must outlive the entry.
+  absl::StatusOr<Entry> Begin(const std::string& id, std::function<void()> cancel) {
+    const MutexLock lock(mutex_);
+    if (!cancel_.emplace(id, std::move(cancel)).second) {
+      return absl::AlreadyExistsError(absl::StrCat("request_id: a request named ", id, " is running"));
+    }
+    return Entry(*this, id);
+  }
+
+  // NOT_FOUND if no request of this name runs.
+  absl::Status Abort(const std::string& id) {
+    const MutexLock lock(mutex_);
+    const auto found = cancel_.find(id);
+    if (found == cancel_.end()) return absl::NotFoundError("request_id: no such request is running");
+    found->second();
+    return absl::OkStatus();
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::string, std::function<void()>> cancel_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace moestro::router
