@@ -87,16 +87,23 @@ absl::Status StreamAnswer(RouterClient& client, const v1::GenerateRequest& reque
 nlohmann::json ToJson(const Answer& answer) {
   nlohmann::json ids = nlohmann::json::array();
   nlohmann::json logprobs = nlohmann::json::array();
+  nlohmann::json top_logprobs = nlohmann::json::array();
   for (const v1::Token& token : answer.tokens) {
     ids.push_back(token.id());
     logprobs.push_back(token.logprob());
+    if (token.top().empty()) continue;
+    nlohmann::json& top = top_logprobs.emplace_back(nlohmann::json::array());
+    for (const v1::TokenAlternative& each : token.top())
+      top.push_back({{"id", each.id()}, {"logprob", each.logprob()}});
   }
   const v1::GenerateResponse::Finished& finished = answer.finished;
   return {{"request_id", answer.started.request_id()},
           {"text", answer.text},
           {"token_ids", ids},
           {"logprobs", logprobs},
+          {"top_logprobs", top_logprobs},
           {"finish_reason", ReasonName(finished.reason())},
+          {"stop_text", finished.stop_text()},
           {"usage",
            {{"prompt_tokens", finished.usage().prompt_tokens()},
             {"completion_tokens", finished.usage().completion_tokens()},

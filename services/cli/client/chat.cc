@@ -78,7 +78,8 @@ class ChatSession {
   // Runs until the input ends. If the input is a pipe, the first failure also ends it.
   absl::Status Run() {
     MOE_RETURN_IF_ERROR(CheckUtf8("--system", flags_.system));
-    MOE_RETURN_IF_ERROR(ApplyTemplateFlags(flags_.chat_template, empty_chat_));
+    MOE_RETURN_IF_ERROR(ApplySamplingFlags(flags_.sampling, empty_));
+    MOE_RETURN_IF_ERROR(ApplyTemplateFlags(flags_.chat_template, *empty_.mutable_chat()));
     Reset();
     if (interactive_)
       std::fprintf(stderr, "/reset forgets the conversation, /exit or Ctrl-D ends it, Ctrl-C stops an answer\n");
@@ -105,9 +106,7 @@ class ChatSession {
   }
 
   void Reset() {
-    request_.Clear();
-    ApplySamplingFlags(flags_.sampling, request_);
-    *request_.mutable_chat() = empty_chat_;
+    request_ = empty_;
     if (!flags_.system.empty()) Add("system", flags_.system);
   }
 
@@ -144,7 +143,7 @@ class ChatSession {
   const bool interactive_;
   std::optional<LineEditor> editor_;
   RouterClient client_;
-  v1::Chat empty_chat_;  // what every conversation begins with
+  v1::GenerateRequest empty_;  // before the first message
   v1::GenerateRequest request_;
   InterruptWatcher interrupts_;  // last, because it uses the client
 };

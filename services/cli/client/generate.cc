@@ -17,13 +17,15 @@ struct GenerateFlags {
   TextFlags prompt;
   SamplingFlags sampling;
   TemplateFlags chat_template;
+  std::string request_id;
   bool chat = false;
   bool json = false;
 };
 
 absl::Status Generate(const GenerateFlags& flags) {
   v1::GenerateRequest request;
-  ApplySamplingFlags(flags.sampling, request);
+  MOE_RETURN_IF_ERROR(ApplySamplingFlags(flags.sampling, request));
+  request.set_request_id(flags.request_id);
   if (flags.chat) {
     MOE_RETURN_IF_ERROR(ApplyTemplateFlags(flags.chat_template, *request.mutable_chat()));
     v1::ChatMessage& message = *request.mutable_chat()->add_messages();
@@ -57,6 +59,7 @@ void AddGenerateCommand(CLI::App& app, std::vector<Command>& commands) {
   chat->excludes(command->get_option_group("input")->get_option("--token-ids"));
   AddTemplateFlags(*command, flags->chat_template);
   for (const char* of_chats : {"--tools", "--template-flag"}) command->get_option(of_chats)->needs(chat);
+  command->add_option("--request-id", flags->request_id, "Name of the request in logs and for Abort; default: random");
   command->add_flag("--json", flags->json, "One JSON object at the end, with ids, logprobs, usage and timings");
   commands.push_back({command, [flags] { return Generate(*flags); }});
 }

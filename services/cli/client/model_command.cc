@@ -31,14 +31,24 @@ absl::Status ShowModel(const ModelFlags& flags) {
                {"stop_ids", stop_ids},
                {"has_chat_template", model.has_chat_template()},
                {"fingerprint", model.fingerprint()},
-               {"segment_bytes", model.segment_bytes()}},
+               {"segment_bytes", model.segment_bytes()},
+               {"ready", model.ready()},
+               {"default_max_tokens", model.default_max_tokens()},
+               {"default_temperature", model.default_temperature()},
+               {"default_top_p", model.default_top_p()},
+               {"default_top_k", model.default_top_k()},
+               {"bos_token", model.bos_token()},
+               {"eos_token", model.eos_token()},
+               {"version", model.version()}},
               /*indent=*/true);
     return absl::OkStatus();
   }
   PrintText(absl::StrCat("name           ", model.name(), "\n", "family         ", model.family(), "\n",
                          "context        ", model.max_context_tokens(), " tokens\n", "vocabulary     ",
                          model.vocab_size(), " rows\n", "stop ids       ", absl::StrJoin(stop_ids, ", "), "\n",
-                         "chat template  ", model.has_chat_template() ? "yes" : "no", "\n", "weights        ",
+                         "chat template  ", model.has_chat_template() ? "yes" : "no", "\n", "defaults       ",
+                         "temperature ", model.default_temperature(), ", top-p ", model.default_top_p(), ", top-k ",
+                         model.default_top_k(), ", ", model.default_max_tokens(), " tokens\n", "weights        ",
                          HumanBytes(model.segment_bytes()), ", fingerprint ", model.fingerprint(), "\n"));
   return absl::OkStatus();
 }

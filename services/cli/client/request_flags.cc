@@ -2,8 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/read_file.h"
 #include "common/base/status.h"
 #include "common/text/utf8.h"
@@ -20,12 +23,23 @@ void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--stop-id", flags.stop_ids,
                  "Token id that ends the answer, in addition to the model's own; may be repeated")
       ->delimiter(',');
+  app.add_option("--stop", flags.stop, "Text that ends the answer and is not part of it; may be repeated");
+  app.add_option("--min-p", flags.min_p, "Drop tokens less likely than this times the most likely one; 0: off");
+  app.add_option("--presence-penalty", flags.presence_penalty,
+                 "Subtracted from the logit of every token generated so far; 0: off");
+  app.add_option("--frequency-penalty", flags.frequency_penalty,
+                 "The same for each time that the token was generated; 0: off");
+  app.add_option("--repetition-penalty", flags.repetition_penalty,
+                 "Above 1: makes tokens of the prompt and of the answer so far less likely; 1: off");
+  app.add_option("--logit-bias", flags.logit_bias, "ID=BIAS, added to a token's logit: -100 to 100; may be repeated");
+  app.add_option("--top-logprobs", flags.top_logprobs, "Alternatives of each token in the output of --json, up to 20");
+  app.add_flag("--keep-special-tokens", flags.keep_special_tokens, "Spell out special tokens in the text");
   app.add_flag("--ignore-eos", flags.ignore_eos, "Continue past the model's own stop ids");
   app.add_option("--cache-scope", flags.cache_scope,
                  "Share cached prefixes with requests of this scope only; default: the shared scope");
 }
 
-void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request) {
+absl::Status ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request) {
   request.set_max_tokens(flags.max_tokens);
   if (flags.temperature) request.set_temperature(*flags.temperature);
   if (flags.top_p) request.set_top_p(*flags.top_p);
@@ -34,6 +48,26 @@ void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request
   request.mutable_stop_ids()->Add(flags.stop_ids.begin(), flags.stop_ids.end());
   request.set_ignore_eos(flags.ignore_eos);
   request.set_cache_scope(flags.cache_scope);
+  for (const std::string& text : flags.stop) {
+    MOE_RETURN_IF_ERROR(CheckUtf8("--stop", text));
+    request.add_stop(text);
+  }
+  if (flags.min_p) request.set_min_p(*flags.min_p);
+  if (flags.presence_penalty) request.set_presence_penalty(*flags.presence_penalty);
+  if (flags.frequency_penalty) request.set_frequency_penalty(*flags.frequency_penalty);
+  if (flags.repetition_penalty) request.set_repetition_penalty(*flags.repetition_penalty);
+  for (const std::string& flag : flags.logit_bias) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(flag, absl::MaxSplits('=', 1));
+    int32_t id = 0;
+    float bias = 0;
+    if (!absl::SimpleAtoi(parts.first, &id) || !absl::SimpleAtof(parts.second, &bias)) {
+      return absl::InvalidArgumentError(absl::StrCat("--logit-bias ", flag, ": must be ID=BIAS, such as 42=-100"));
+    }
+    (*request.mutable_logit_bias())[id] = bias;
+  }
+  request.set_top_logprobs(flags.top_logprobs);
+  request.set_keep_special_tokens(flags.keep_special_tokens);
+  return absl::OkStatus();
 }
 
 void AddTemplateFlags(CLI::App& app, TemplateFlags& flags) {

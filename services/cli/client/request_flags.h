@@ -29,9 +29,18 @@ struct SamplingFlags {
   std::vector<int32_t> stop_ids;
   bool ignore_eos = false;
   std::string cache_scope;
+  std::vector<std::string> stop;
+  std::optional<float> min_p;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::optional<float> repetition_penalty;
+  std::vector<std::string> logit_bias;  // ID=BIAS
+  uint32_t top_logprobs = 0;
+  bool keep_special_tokens = false;
 };
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
-void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request);
+// INVALID_ARGUMENT names the flag and what it must be.
+absl::Status ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request);
 
 // What a chat's template gets besides the messages.
 struct TemplateFlags {

@@ -49,7 +49,7 @@ absl::StatusOr<nlohmann::json> ToJson(const v1::PositionScore& score, TokenTexts
   MOE_ASSIGN_OR_RETURN(json["text"], texts.Get(score.id()));
   json["logprob"] = score.has_logprob() ? nlohmann::json(score.logprob()) : nlohmann::json();
   json["top"] = nlohmann::json::array();
-  for (const v1::Token& token : score.top()) {
+  for (const v1::TokenAlternative& token : score.top()) {
     MOE_ASSIGN_OR_RETURN(const std::string text, texts.Get(token.id()));
     json["top"].push_back({{"id", token.id()}, {"text", text}, {"logprob", token.logprob()}});
   }

@@ -55,6 +55,52 @@ TEST_F(CliTest, GenerateJson) {
   EXPECT_EQ(router_.requests().at(0).seed(), 7u);
 }
 
+TEST_F(CliTest, GenerateSendsEveryOption) {
+  const Result result = Run({"generate",
+                             "--prompt",
+                             "x",
+                             "--stop",
+                             "\n\n",
+                             "--stop",
+                             "END",
+                             "--min-p",
+                             "0.1",
+                             "--presence-penalty",
+                             "-1",
+                             "--frequency-penalty",
+                             "0.5",
+                             "--repetition-penalty",
+                             "1.25",
+                             "--logit-bias",
+                             "7=-100",
+                             "--logit-bias",
+                             "8=0.5",
+                             "--top-logprobs",
+                             "3",
+                             "--keep-special-tokens",
+                             "--request-id",
+                             "mine",
+                             "--json"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const v1::GenerateRequest request = router_.requests().at(0);
+  EXPECT_THAT(request.stop(), ::testing::ElementsAre("\n\n", "END"));
+  EXPECT_EQ(request.min_p(), 0.1f);
+  EXPECT_EQ(request.presence_penalty(), -1);
+  EXPECT_EQ(request.frequency_penalty(), 0.5f);
+  EXPECT_EQ(request.repetition_penalty(), 1.25f);
+  EXPECT_EQ(request.logit_bias().at(7), -100);
+  EXPECT_EQ(request.logit_bias().at(8), 0.5f);
+  EXPECT_EQ(request.top_logprobs(), 3u);
+  EXPECT_TRUE(request.keep_special_tokens());
+  EXPECT_EQ(request.request_id(), "mine");
+  EXPECT_EQ(json::parse(result.out)["top_logprobs"], json::array());
+  for (const char* bad : {"7", "x=1", "7=", "7=x"}) {
+    EXPECT_THAT(std::string(Run({"generate", "--prompt", "x", "--logit-bias", bad}).status.message()),
+                HasSubstr("--logit-bias"));
+  }
+  EXPECT_THAT(std::string(Run({"generate", "--prompt", "x", "--stop", "\xFF"}).status.message()), HasSubstr("--stop"));
+}
+
 TEST_F(CliTest, GenerateReadsAFile) {
   std::ofstream(directory_ + "/prompt.txt") << "line 1\nline 2\n";
   ASSERT_TRUE(Run({"generate", "--prompt-file", directory_ + "/prompt.txt"}).status.ok());
