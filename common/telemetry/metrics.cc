@@ -4,6 +4,7 @@
 #include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
 #include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -107,6 +108,8 @@ prometheus::Histogram& MetricsRegistry::AddHistogram(const std::string& name, co
 }
 
 void MetricsRegistry::SetModelName(const std::string& name) { impl_->of_model->SetModelName(name); }
+
+std::string MetricsRegistry::Text() const { return prometheus::TextSerializer().Serialize(impl_->of_model->Collect()); }
 
 absl::Status MetricsRegistry::Serve(const std::string& address) {
   // A silent client occupies a worker until the time-out. The default of 30 s exceeds any scraper's patience.

@@ -32,6 +32,9 @@ class MetricsRegistry {  // thread-safe; the metrics live as long as the registr
   // every series.
   void SetModelName(const std::string& name);
 
+  // What /metrics says now, in Prometheus' text format.
+  std::string Text() const;
+
   // Serves http://<address>/metrics, address = host:port. UNAVAILABLE names an address that cannot be bound.
   absl::Status Serve(const std::string& address);
 

@@ -11,6 +11,12 @@ absl::Status ValidateRouterConfig(const RouterConfig& config) {
     return absl::InvalidArgumentError("--grpc-address " + config.grpc_address +
                                       ": use HOST:PORT (port 0: any free one)");
   }
+  if (!config.http_address.empty() && config.http_address.find(':') == std::string::npos) {
+    return absl::InvalidArgumentError("--http-address " + config.http_address +
+                                      ": use HOST:PORT (port 0: any free one), or off");
+  }
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--http-connections", config.http_connections, 1, 1 << 20));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--http-keep-alive-seconds", config.http_keep_alive_seconds, 0, 3600));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--default-max-tokens", config.default_max_tokens, 1, 1 << 24));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--queue-limit", config.queue_limit, 1, 1 << 16));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--write-stall-seconds", config.write_stall_seconds, 1, 3600));

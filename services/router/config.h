@@ -19,6 +19,10 @@ inline constexpr std::array<Choice<PathMode>, 2> kPathModeWords = {
 struct RouterConfig {
   NodeOptions node;
   std::string grpc_address = "127.0.0.1:50051";  // the client API; loopback by default
+  std::string http_address = "127.0.0.1:8080";   // OpenAI's API over HTTP; empty: none
+  int http_connections = 4096;                   // that may be open at once
+  int http_keep_alive_seconds = 10;              // a comment in streams that are silent for this long; 0: none
+  std::string cors_origin;                       // whose pages may call from a browser; empty: nobody's
   int default_max_tokens = 1024;                 // for requests that set no max_tokens
   int queue_limit = 256;                         // requests that may wait for KV pages
   int recovery_seconds = 60;                     // how long requests wait for a role; above drain and start

@@ -11,16 +11,24 @@ int main(int argc, char** argv) {
   CLI::App app{
       "moestro-router: the front door of a moestro node.\n"
       "Serves the gRPC API (moestro.v1.InferenceService, health, reflection) on --grpc-address and on a unix socket in "
-      "--run-dir.\n"
+      "--run-dir, and the OpenAI API over HTTP on --http-address.\n"
       "Tokenizes and queues requests, has prefill and decode compute them, and streams the answers. When prefill or "
       "decode dies, requests resume at the exact token where they stopped.\n"
       "Holds no weights; learns the model from the weight store.\n"
-      "Prints 'moestro-router ready grpc=HOST:PORT' on stdout once it listens; logs go to stderr.\n"
+      "Prints 'moestro-router ready grpc=HOST:PORT http=HOST:PORT' on stdout once it listens; logs go to stderr.\n"
       "Exit codes: 0 drained after SIGTERM, 1 failed, 2 a flag is wrong, 3 an address is taken."};
   moestro::AddNodeOptions(app, "router", config.node);
   app.add_option(
       "--grpc-address", config.grpc_address,
       "HOST:PORT of the client API; there is no authentication: keep it on loopback, or put a proxy in front");
+  app.add_option("--http-address", config.http_address,
+                 "HOST:PORT of the OpenAI API over HTTP; off: none. The same holds for it");
+  app.add_option("--http-connections", config.http_connections, "HTTP connections that may be open at once");
+  app.add_option("--http-keep-alive-seconds", config.http_keep_alive_seconds,
+                 "Streams over HTTP that are silent for this long get a comment, so that no proxy ends them; 0: never");
+  app.add_option(
+      "--cors-origin", config.cors_origin,
+      "Whose pages may call over HTTP from a browser: an origin (https://example.org), or * for everybody's");
   app.add_option("--default-max-tokens", config.default_max_tokens,
                  "Tokens to generate when a request sets no max_tokens");
   app.add_option("--queue-limit", config.queue_limit,
@@ -39,6 +47,7 @@ int main(int argc, char** argv) {
   app.add_option("--decode-idle-window-seconds", config.decode_idle_window_seconds,
                  "With --mode split: a long prompt gets the whole machine when decode has had no work for this long");
   return moestro::RunRole(app, argc, argv, "router", config.node, [&]() -> absl::Status {
+    if (config.http_address == "off") config.http_address.clear();
     MOE_RETURN_IF_ERROR(moestro::router::ValidateRouterConfig(config));
     return moestro::router::RunRouterServer(config, termination);
   });

@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <memory>
@@ -18,6 +17,8 @@
 #include "services/router/admission/admission.h"
 #include "services/router/admission/path_policy.h"
 #include "services/router/admission/roles.h"
+#include "services/router/http/routes.h"
+#include "services/router/http/server.h"
 #include "services/router/metrics.h"
 #include "services/router/request/request_runner.h"
 #include "services/router/rpc/inference_service.h"
@@ -57,6 +58,18 @@ class Router {
         slow_clients_({.stall = std::chrono::seconds(config.write_stall_seconds)}, clock_, metrics_.clients_stalled,
                       metrics_.clients_behind),
         service_(MakeInferenceService(registry_, runner_, board_, peers_, slow_clients_)),
+        http_({.address = config.http_address,
+               .connections = static_cast<size_t>(config.http_connections),
+               .workers = static_cast<size_t>(config.queue_limit + kThreadsBesideTheQueue),
+               .cors_origin = config.cors_origin},
+              slow_clients_),
+        http_api_{.runner = runner_,
+                  .board = board_,
+                  .peers = peers_,
+                  .workers = http_.workers(),
+                  .registry = registry_,
+                  .ready = [this] { return Ready(); },
+                  .keep_alive = std::chrono::seconds(config.http_keep_alive_seconds)},
         server_("router", config.node, registry_, termination) {}
 
   absl::Status Run() {
@@ -64,17 +77,30 @@ class Router {
     limits.threads = config_.queue_limit + kThreadsBesideTheQueue;
     MOE_RETURN_IF_ERROR(
         server_.BuildAndStart({{kInferenceServiceName, service_.get()}}, {config_.grpc_address}, limits));
+    if (!config_.http_address.empty()) MOE_RETURN_IF_ERROR(http_.Start(MakeEndpoints(http_api_)));
     server_.Watch(polling_);
     WeightFollower follower(RoleAddress(config_.node, "weight_store"), board_, metrics_.weight_store_up);
-    std::printf("moestro-router ready grpc=%s\n",
-                ListeningAddress(config_.grpc_address, server_.rpc().port(0)).c_str());
+    std::printf("moestro-router ready grpc=%s http=%s\n",
+                ListeningAddress(config_.grpc_address, server_.rpc().port(0)).c_str(),
+                config_.http_address.empty() ? "off" : ListeningAddress(config_.http_address, http_.port()).c_str());
     std::fflush(stdout);
     const absl::Status ended = Serve();
+    const auto deadline = std::chrono::steady_clock::now() + server_.drain_time();
+    http_.BeginDrain();
     server_.Drain(server_.drain_time());
+    http_.FinishDrain(deadline);
     return ended;
   }
 
  private:
+  // OK if the node can serve requests now; else UNAVAILABLE with the reason.
+  absl::Status Ready() const {
+    for (const Role role : needed_roles_) {
+      if (!roles_.IsUp(role)) return absl::UnavailableError(absl::StrCat(RoleName(role), " does not answer"));
+    }
+    return board_.Ready().status();
+  }
+
   // Keeps health and gauges current until the process ends. A separate thread asks the roles: a role that hangs must
   // not delay SIGTERM. UNAVAILABLE if clients no longer get answers.
   absl::Status Serve() {
@@ -116,8 +142,7 @@ class Router {
     slow_clients_.CancelStalled();
     if (const auto model = board_.Described(); model.ok()) registry_.SetModelName((*model)->name);
     for (const Role role : kServingRoles) metrics_.role_up[static_cast<size_t>(role)]->Set(roles_.IsUp(role));
-    const bool roles_up = std::ranges::all_of(needed_roles_, [&](Role role) { return roles_.IsUp(role); });
-    const bool serving = roles_up && board_.Ready().ok();
+    const bool serving = Ready().ok();
     if (serving != was_serving) spdlog::info(serving ? "serving" : "not serving");
     return serving;
   }
@@ -143,6 +168,8 @@ class Router {
   RequestRunner runner_;
   SlowClients slow_clients_;
   std::shared_ptr<grpc::Service> service_;
+  HttpServer http_;
+  const HttpApi http_api_;
   const std::shared_ptr<Heartbeat> polling_ = std::make_shared<Heartbeat>("the thread that asks the roles");
   RoleServer server_;
 };

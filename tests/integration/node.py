@@ -92,6 +92,7 @@ class Node:
         self.run_dir = tempfile.mkdtemp(prefix="moe-")
         self.instance = "t" + os.path.basename(self.run_dir)[4:].replace("_", "-")
         self.grpc_port = free_port()
+        self.http_port = free_port()
         self.metrics_port = {role: free_port() for role in ROLES}
         self.processes = {}
         self.channel = grpc.insecure_channel(
@@ -128,7 +129,8 @@ class Node:
         if role == "weight_store":
             command += ["--model", self.model]
         if role == "router":
-            command += ["--grpc-address", f"127.0.0.1:{self.grpc_port}"]
+            command += ["--grpc-address", f"127.0.0.1:{self.grpc_port}",
+                        "--http-address", f"127.0.0.1:{self.http_port}"]
         flags = self.flags.get(role, [])
         if role == "decode" and "--poison-freed-pages" not in flags:
             command += ["--poison-freed-pages", "true"]  # whoever reads a page that is not its own gets an error

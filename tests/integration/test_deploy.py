@@ -33,7 +33,7 @@ def deployed(repo, bin_dir, tmp_path_factory):
     link = run_dir.with_name("moestro")
     link.symlink_to(repo)
     up = subprocess.run([link / "deploy/up", "--no-build", "--detach", "--run-dir", run_dir,
-                         "--grpc-port", str(ports[0]), "--metrics-port", str(ports[1])],
+                         "--grpc-port", str(ports[0]), "--http-port", str(free_port()), "--metrics-port", str(ports[1])],
                         capture_output=True, text=True, timeout=120)
     assert up.returncode == 0, up.stdout + up.stderr
     yield {"up": up, "run_dir": run_dir, "server": f"127.0.0.1:{ports[0]}"}
@@ -141,7 +141,8 @@ def test_down_cleans_up_after_a_killed_supervisor(repo, bin_dir, tiny_model, tmp
     run_dir.mkdir()
     run_dir.chmod(0o755)  # as earlier versions made it
     subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
-                    "--grpc-port", str(consecutive_free_ports()), "--metrics-port", str(consecutive_free_ports())],
+                    "--grpc-port", str(consecutive_free_ports()), "--http-port", str(free_port()),
+                    "--metrics-port", str(consecutive_free_ports())],
                    check=True, capture_output=True, timeout=120)
     deployed = {"run_dir": run_dir}
     names = moestro_shared_memory(deployed)
@@ -157,12 +158,15 @@ def test_down_cleans_up_after_a_killed_supervisor(repo, bin_dir, tiny_model, tmp
     assert not list(run_dir.glob("*.pid")) and not list(run_dir.glob("*.sock*"))
 
 
-def test_up_says_which_port_is_taken(repo, bin_dir, tiny_model, tmp_path):
+@pytest.mark.parametrize("taken_port", ["--grpc-port", "--http-port"])
+def test_up_says_which_port_is_taken(repo, bin_dir, tiny_model, tmp_path, taken_port):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
+        ports = {"--grpc-port": consecutive_free_ports(), "--http-port": free_port(), taken_port: port,
+                 "--metrics-port": consecutive_free_ports()}
         up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir",
-                             tmp_path / "node", "--grpc-port", str(port), "--metrics-port",
-                             str(consecutive_free_ports())], capture_output=True, text=True, timeout=60)
+                             tmp_path / "node", *(str(word) for option in ports.items() for word in option)],
+                            capture_output=True, text=True, timeout=60)
     assert up.returncode == 1 and "router cannot start" in up.stderr and str(port) in up.stderr
     assert not list((tmp_path / "node").glob("*.pid")), "nothing goes on"
 
@@ -173,7 +177,8 @@ def test_up_says_why_a_model_cannot_be_served(repo, bin_dir, tiny_model, tmp_pat
     config = model / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "mimo_v2_flash"}))
     up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", model, "--run-dir", tmp_path / "node",
-                         "--grpc-port", str(consecutive_free_ports()), "--metrics-port", str(consecutive_free_ports())],
+                         "--grpc-port", str(consecutive_free_ports()), "--http-port", str(free_port()),
+                         "--metrics-port", str(consecutive_free_ports())],
                         capture_output=True, text=True, timeout=60)
     assert up.returncode == 1 and "weight_store cannot start: " in up.stderr and '"mimo_v2_flash" is not supp' in up.stderr
 
@@ -184,6 +189,7 @@ def test_up_gives_up_on_a_router_that_cannot_serve(repo, bin_dir, tiny_model, tm
     run_dir.mkdir(mode=0o700)
     up = subprocess.Popen([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
                            "--grpc-port", str(consecutive_free_ports()),
+                           "--http-port", str(free_port()),
                            "--metrics-port", str(consecutive_free_ports())],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "starting" in up.stdout.readline()
@@ -209,6 +215,7 @@ def test_up_gives_up_on_a_role_that_keeps_dying(repo, bin_dir, tiny_model, tmp_p
     try:
         up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
                              "--grpc-port", str(consecutive_free_ports()),
+                             "--http-port", str(free_port()),
                              "--metrics-port", str(consecutive_free_ports())], capture_output=True, text=True, timeout=60)
     finally:
         ended.set()
@@ -220,7 +227,8 @@ def test_up_gives_up_on_a_role_that_keeps_dying(repo, bin_dir, tiny_model, tmp_p
 def test_interrupted_up_leaves_nothing(repo, bin_dir, tiny_model, tmp_path):
     run_dir = tmp_path / "node"
     up = subprocess.Popen([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
-                           "--grpc-port", str(consecutive_free_ports()), "--metrics-port", str(consecutive_free_ports())],
+                           "--grpc-port", str(consecutive_free_ports()), "--http-port", str(free_port()),
+                           "--metrics-port", str(consecutive_free_ports())],
                           stdout=subprocess.PIPE, text=True,
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     assert "starting" in up.stdout.readline()

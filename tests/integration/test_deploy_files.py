@@ -34,6 +34,7 @@ def test_a_node_runs_with_the_settings_for_systemd_and_its_weights_outlive_a_res
 
         def write(self, file):
             text = settings.replace("127.0.0.1:50051", f"127.0.0.1:{self.grpc_port}")
+            text = text.replace("127.0.0.1:8080", f"127.0.0.1:{self.http_port}")
             for port, owner in ((9400, "router"), (9401, "weight_store"), (9402, "prefill"), (9403, "decode")):
                 text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{self.metrics_port[owner]}")
             with open(file, "w") as out:

@@ -105,7 +105,7 @@ def test_sigterm_lets_a_running_request_finish(make_node, absorbed):
 def test_second_process_on_the_same_run_dir_is_refused(node, role, instance):
     """Before it touches the first one's socket, whatever name it is given."""
     socket = f"{node.run_dir}/{role}.sock"
-    flags = {"weight_store": ["--model", node.model], "router": ["--grpc-address", "127.0.0.1:0"]}.get(role, [])
+    flags = {"weight_store": ["--model", node.model], "router": ["--grpc-address", "127.0.0.1:0", "--http-address", "off"]}.get(role, [])
     name = node.instance if instance == "same" else node.instance + "-2"
     second = subprocess.run([*node.command(role)[:3], "--instance", name, *flags], capture_output=True, text=True,
                             timeout=30)

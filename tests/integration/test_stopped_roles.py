@@ -47,6 +47,7 @@ class SupervisedNode(Node):
         config.write_text(CONFIG)
         Path(self.run_dir, "node.env").write_text(
             f"bin={self.bin}\ninstance={self.instance}\nmodel={self.model}\ngrpc_address=127.0.0.1:{self.grpc_port}\n"
+            f"http_address=127.0.0.1:{self.http_port}\n"
             f"metrics_host=127.0.0.1\nmetrics_port={first}\nconfig={config}\n")
         with open(self.log_path("supervise"), "ab") as log:
             self.supervisor = subprocess.Popen([node_library.REPO / "deploy/supervise", self.run_dir], stdout=log,

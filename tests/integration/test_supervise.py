@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node import ROLES, wait_until
+from node import ROLES, free_port, wait_until
 from test_deploy import consecutive_free_ports, is_serving, pid_of
 
 pytestmark = pytest.mark.no_sanitizer(reason="deploy/up runs build/release")
@@ -18,7 +18,8 @@ pytestmark = pytest.mark.no_sanitizer(reason="deploy/up runs build/release")
 def up(repo, model, run_dir, **options):
     ports = [consecutive_free_ports(), consecutive_free_ports()]
     result = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", model, "--run-dir", run_dir,
-                             "--grpc-port", str(ports[0]), "--metrics-port", str(ports[1])],
+                             "--grpc-port", str(ports[0]), "--http-port", str(free_port()),
+                             "--metrics-port", str(ports[1])],
                             capture_output=True, text=True, timeout=120, **options)
     return {"up": result, "run_dir": run_dir, "server": f"127.0.0.1:{ports[0]}"}
 

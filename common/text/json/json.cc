@@ -20,7 +20,7 @@ constexpr int kMaxDepth = 64;
 
 }  // namespace
 
-absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& label) {
+absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& label, size_t max_values) {
   // The library takes a NUL byte for the end of the input and would ignore the rest.
   if (text.find('\0') != std::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat(label, ": not valid JSON: contains a NUL byte"));
@@ -28,19 +28,24 @@ absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& l
   std::vector<absl::flat_hash_set<std::string>> keys;  // of the open objects
   std::string duplicate;
   bool too_deep = false;
+  size_t values = 0;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (event != json::parse_event_t::object_end && event != json::parse_event_t::array_end) ++values;
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.empty()) {
+    if (event == json::parse_event_t::key && !keys.empty() && values <= max_values) {
       const std::string& key = parsed.get_ref<const std::string&>();
       if (!keys.back().insert(key).second && duplicate.empty()) duplicate = Quoted(key);
     }
     too_deep = too_deep || depth > kMaxDepth;
-    return depth <= kMaxDepth;  // deeper values are dropped
+    return depth <= kMaxDepth && values <= max_values;  // others are dropped
   };
   try {
     json document = json::parse(text.begin(), text.end(), watch);
     if (too_deep) return absl::InvalidArgumentError(absl::StrCat(label, ": nested deeper than ", kMaxDepth));
+    if (values > max_values) {
+      return absl::InvalidArgumentError(absl::StrCat(label, ": has more than ", max_values, " values"));
+    }
     if (!duplicate.empty()) return absl::InvalidArgumentError(absl::StrCat(label, ": duplicate key ", duplicate));
     if (!document.is_object()) return absl::InvalidArgumentError(absl::StrCat(label, ": not a JSON object"));
     return document;
@@ -57,7 +62,7 @@ std::string Describe(const json& value) {
 }
 
 void JsonFields::Record(absl::StatusCode code, const char* key, absl::string_view message) {
-  if (status_->ok()) *status_ = absl::Status(code, absl::StrCat(label_, ": ", key, ": ", message));
+  if (status_->ok()) *status_ = absl::Status(code, absl::StrCat(label_, IsPath() ? "" : ": ", key, ": ", message));
 }
 
 void JsonFields::Fail(const char* key, absl::string_view message) {
@@ -157,9 +162,10 @@ void JsonFields::OnlyBool(const char* key, bool supported) {
 JsonFields JsonFields::Sub(const char* key) {
   static const json kEmpty = json::object();
   const bool present = Has(key);
-  if (present && object_[key].is_object()) return JsonFields(object_[key], absl::StrCat(label_, ": ", key), status_);
+  const std::string label = IsPath() ? absl::StrCat(label_, key, ".") : absl::StrCat(label_, ": ", key);
+  if (present && object_[key].is_object()) return JsonFields(object_[key], label, status_);
   if (present) Fail(key, absl::StrCat(Describe(object_[key]), " is not an object"));
-  return JsonFields(kEmpty, absl::StrCat(label_, ": ", key), status_);
+  return JsonFields(kEmpty, label, status_);
 }
 
 }  // namespace moestro::text

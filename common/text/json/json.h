@@ -14,15 +14,18 @@
 namespace moestro::text {
 
 // Parses one JSON object. INVALID_ARGUMENT, with `label` (a file name) and the position, for syntax errors, invalid
-// UTF-8, trailing text, nesting deeper than 64, duplicate keys in any object, or another top-level type.
-absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const std::string& label);
+// UTF-8, trailing text, nesting deeper than 64, duplicate keys in any object, more than `max_values` values and keys,
+// or another top-level type. A value takes up to fifty times as much memory as its text.
+absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const std::string& label,
+                                               size_t max_values = SIZE_MAX);
 
 // Reads fields of an object and keeps the first error in a status that several readers share. So a parser is a list of
 // reads followed by one check. After an error, every read still returns a value within its bounds. A null field counts
 // as absent.
 class JsonFields {
  public:
-  // Every message begins with `label`: "config.json". `object` and `status` must outlive this.
+  // Every message begins with `label`: "config.json". If it is empty or ends in a dot, the field's path begins the
+  // message: "messages[3].role: ...". `object` and `status` must outlive this.
   JsonFields(const nlohmann::json& object, std::string label, absl::Status* status)
       : object_(object), label_(std::move(label)), status_(status) {}
 
@@ -52,6 +55,7 @@ class JsonFields {
   bool ok() const { return status_->ok(); }
 
  private:
+  bool IsPath() const { return label_.empty() || label_.back() == '.'; }
   void Record(absl::StatusCode code, const char* key, absl::string_view message);
 
   const nlohmann::json& object_;

@@ -28,7 +28,8 @@ absl::Status Generation::Run() {
 
 absl::Status Generation::Attempt() {
   if (!life_.has_pages()) {
-    MOE_RETURN_IF_ERROR(life_.AcquirePages(tokens_, job_.max_tokens - emitted(), {.scope = job_.cache_scope}));
+    MOE_RETURN_IF_ERROR(life_.AcquirePages(tokens_, job_.max_tokens - emitted(), {.scope = job_.cache_scope},
+                                           [this] { return sink_.OnWaiting(); }));
   }
   MOE_ASSIGN_OR_RETURN(PathPolicy::Decision decision, ChoosePath());
   MOE_RETURN_IF_ERROR(Announce(decision.choice));

@@ -18,6 +18,7 @@ namespace moestro::router {
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;
+  virtual absl::Status OnWaiting() { return absl::OkStatus(); }        // in the line for pages; any number of times
   virtual absl::Status OnAdmitted(const AdmissionNotice& notice) = 0;  // once, before anything else
   virtual absl::Status OnPrefill(const PrefillProgress& progress) = 0;
   // False: the answer ends with this token.

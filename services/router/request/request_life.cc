@@ -55,7 +55,8 @@ absl::StatusOr<AdmissionQueue::Place> RequestLife::LineUp() {
   return environment_.queue.Enter(arrival_);
 }
 
-absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, const CacheUse& cache) {
+absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, const CacheUse& cache,
+                                       const std::function<absl::Status()>& waiting) {
   const ReserveRequest request{.request_id = request_id_,
                                .fingerprint = fingerprint_,
                                .tokens = tokens,
@@ -63,7 +64,8 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
                                .arrival = arrival_,
                                .cache_scope = cache.scope,
                                .ignore_cache = cache.ignore};
-  const GaugeHold waiting(environment_.metrics.waiting);
+  const GaugeHold counted(environment_.metrics.waiting);
+  bool told = waiting == nullptr;
   MOE_ASSIGN_OR_RETURN(const AdmissionQueue::Place place, LineUp());
   AskingPace pace;
   while (true) {
@@ -73,6 +75,7 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
       if (status.ok()) break;
       if (!absl::IsResourceExhausted(status)) return Failed(Role::kDecode, status);
     }
+    if (!std::exchange(told, true)) MOE_RETURN_IF_ERROR(waiting());
     environment_.clock.SleepFor(kAdmissionInterval);
   }
   running_ = std::make_unique<GaugeHold>(environment_.metrics.running);

@@ -63,7 +63,9 @@ class RequestLife {
 
   // Waits in the queue until decode grants pages for `tokens` and `max_tokens` more. RESOURCE_EXHAUSTED: the queue is
   // full. INVALID_ARGUMENT: the pool could never hold that many. FAILED_PRECONDITION: decode serves other weights.
-  absl::Status AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, const CacheUse& cache);
+  // `waiting` is called once if that does not succeed at once; its error ends the wait.
+  absl::Status AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, const CacheUse& cache,
+                            const std::function<absl::Status()>& waiting = nullptr);
   void ReleasePages();
   bool has_pages() const { return session_ != nullptr; }
   DecodeSession& session() { return *session_; }  // REQUIRES: has_pages()

@@ -20,6 +20,7 @@ class TextSink final : public GenerationSink {
   TextSink(const GenerateJob& job, const ModelText& text, GenerateReplies& replies)
       : job_(job), stream_(text.NewStream(job.keep_special_tokens)), stops_(job.stop), replies_(replies) {}
 
+  absl::Status OnWaiting() override { return replies_.Waiting(); }
   absl::Status OnAdmitted(const AdmissionNotice& notice) override {
     return replies_.Started(job_.request_id, static_cast<uint32_t>(job_.prompt.size()), notice);
   }

@@ -25,6 +25,9 @@ namespace moestro::router {
 class GenerateReplies {
  public:
   virtual ~GenerateReplies() = default;
+  // Others are before this request: it waits in the line for pages. Any number of times; not at all if it need not
+  // wait.
+  virtual absl::Status Waiting() { return absl::OkStatus(); }
   virtual absl::Status Started(const std::string& request_id, uint32_t prompt_tokens,
                                const AdmissionNotice& notice) = 0;
   virtual absl::Status Prefill(const PrefillProgress& progress) = 0;
@@ -53,6 +56,15 @@ class RequestRunner {
   uint32_t default_max_tokens() const { return limits_.default_max_tokens; }
   bool IsUp(Role role) const { return environment_.roles.IsUp(role); }
 
+  // For fronts that read a request before they know what it wants.
+  template <typename Input>
+  absl::StatusOr<Input> ReadInTurn(Read<Input> read, const CancelCheck& check) {
+    MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
+    return InTurn(check, [&] { return read(*model); });
+  }
+
+  std::string NewRequestId();  // 128 random bits, 32 hex digits
+
   struct Tokens {
     ModelBoard::ModelPtr model;  // whose ids they are
     std::vector<int32_t> ids;
@@ -71,7 +83,6 @@ class RequestRunner {
     MOE_ASSIGN_OR_RETURN(const TextTurns::Turn turn, text_turns_.Take(check));
     return work();
   }
-  std::string NewRequestId();  // 128 random bits, 32 hex digits
 
   const ModelBoard& board_;
   const RouterEnvironment environment_;

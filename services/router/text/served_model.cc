@@ -18,16 +18,23 @@ absl::StatusOr<ModelBoard::ModelPtr> ModelBoard::Ready() const {
   return model_;
 }
 
+ModelBoard::Load ModelBoard::load() const {
+  MutexLock lock(mutex_);
+  return {.ready = ready_, .progress = ready_ ? 1 : progress_, .waiting_for = ready_ ? "" : waiting_for_};
+}
+
 void ModelBoard::SetModel(ModelPtr model) {
   MutexLock lock(mutex_);
   model_ = std::move(model);
   ready_ = false;
+  progress_ = 0;
   waiting_for_ = "0 %";
 }
 
 void ModelBoard::SetProgress(int64_t loaded_bytes, int64_t total_bytes) {
   const double share = total_bytes > 0 ? static_cast<double>(loaded_bytes) / static_cast<double>(total_bytes) : 0;
   MutexLock lock(mutex_);
+  progress_ = share;
   waiting_for_ = absl::StrCat(static_cast<int>(100 * share), " %");
 }
 

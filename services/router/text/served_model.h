@@ -43,6 +43,14 @@ class ModelBoard {
   // The model once its weights are in memory. Before that UNAVAILABLE with the progress.
   absl::StatusOr<ModelPtr> Ready() const;
 
+  // How far the model is, for display.
+  struct Load {
+    bool ready = false;
+    double progress = 0;      // of the weights, 0 to 1
+    std::string waiting_for;  // unless it is ready
+  };
+  Load load() const;
+
   void SetModel(ModelPtr model);  // described, not ready
   void SetProgress(int64_t loaded_bytes, int64_t total_bytes);
   void SetReady();
@@ -56,6 +64,7 @@ class ModelBoard {
   mutable Mutex mutex_;
   ModelPtr model_ ABSL_GUARDED_BY(mutex_);
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
+  double progress_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_) = "the weight store has not answered yet";
 };
 

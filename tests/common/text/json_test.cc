@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/text/json/quoted.h"
+#include "common/text/json/raw_field.h"
 
 namespace moestro::text {
 namespace {
@@ -59,6 +60,31 @@ TEST(JsonFields, KeepsTheFirstProblem) {
   status = absl::OkStatus();
   fields.Sub("b");
   ExpectInvalid(status, {"f.json: b: \"x\" is not an object"});
+}
+
+TEST(JsonDocument, BoundsTheNumberOfValuesAndKeys) {
+  EXPECT_TRUE(ParseJsonObject(R"({"a":[1,2,{}]})", "f.json", 6).ok());
+  ExpectInvalid(ParseJsonObject(R"({"a":[1,2,{}]})", "f.json", 5).status(), {"f.json", "more than 5 values"});
+  ExpectInvalid(ParseJsonObject(R"({"a":1,"b":2,"c":3})", "f.json", 4).status(), {"f.json", "more than 4 values"});
+}
+
+TEST(JsonFieldsTest, WithoutALabelThePathBeginsTheMessage) {
+  const nlohmann::json object = nlohmann::json::parse(R"({"a":{"b":{"c":"x"}}})");
+  absl::Status status;
+  JsonFields(object, "", &status).Sub("a").Sub("b").Int("c", 0, 1);
+  EXPECT_EQ(status.message(), "a.b.c: \"x\" is not an integer");
+}
+
+TEST(RawField, IsTheTextAsItWasWritten) {
+  const char text[] = R"( { "a" : 1 , "b":{"z": [1, "}]\\\"" ], "y":2} ,"c":"d\\" , "e":null, "f":-1.5e3} )";
+  EXPECT_EQ(RawField(text, "a"), "1");
+  EXPECT_EQ(RawField(text, "b"), R"({"z": [1, "}]\\\"" ], "y":2})");
+  EXPECT_EQ(RawField(text, "c"), R"("d\\")");
+  EXPECT_EQ(RawField(text, "e"), "null");
+  EXPECT_EQ(RawField(text, "f"), "-1.5e3");
+  EXPECT_EQ(RawField(text, "z"), "");
+  EXPECT_EQ(RawField("{}", "a"), "");
+  EXPECT_EQ(RawField(RawField(text, "b"), "y"), "2");
 }
 
 }  // namespace

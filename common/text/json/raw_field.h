@@ -1,0 +1,12 @@
+// The text of a field, as it was written: what a parser makes of it has lost the order of its keys.
+#pragma once
+
+#include <string_view>
+
+namespace moestro::text {
+
+// Of the object in `text`, which must be valid JSON, the value of `key`; empty if it has no such field, or writes the
+// key with escapes.
+std::string_view RawField(std::string_view text, std::string_view key);
+
+}  // namespace moestro::text

@@ -1,0 +1,29 @@
+#include "services/router/http/api.h"
+
+#include <ctime>
+
+#include "absl/strings/str_cat.h"
+#include "common/text/json/quoted.h"
+
+namespace moestro::router {
+
+absl::Status WithPeers(const HttpApi& api, ClientCall& call, absl::FunctionRef<absl::Status(CallPeers)> run) {
+  const std::unique_ptr<PrefillPeer> prefill = api.peers.Prefill(call);
+  const std::unique_ptr<DecodePeer> decode = api.peers.Decode(call);
+  return run(CallPeers{.prefill = *prefill,
+                       .decode = *decode,
+                       .check = [&call] { return call.Check(); },
+                       .cancel = [&call] { call.Cancel(); }});
+}
+
+size_t MostJsonValues(const ServedModel& model) { return 8 * size_t{model.max_context_tokens} + (size_t{64} << 10); }
+
+absl::Status CheckModelName(const std::string& name, const ServedModel& model) {
+  if (name.empty() || name == model.name) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("model: ", text::Quoted(name), " is not served here; this server has ", text::Quoted(model.name)));
+}
+
+int64_t UnixSeconds() { return static_cast<int64_t>(std::time(nullptr)); }
+
+}  // namespace moestro::router

@@ -1,0 +1,137 @@
+#include "services/router/http/chat_fields.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/text/json/json.h"
+#include "common/text/json/quoted.h"
+#include "common/text/json/raw_field.h"
+
+namespace moestro::router {
+
+using nlohmann::json;
+using text::JsonFields;
+
+namespace {
+
+// A text, or a list of parts of which all are texts.
+std::string ReadContent(JsonFields& message, const char* key) {
+  if (!message.Has(key)) return {};
+  const json& content = message.object()[key];
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) {
+    message.Fail(key, text::Describe(content) + " is neither a string nor a list of parts");
+    return {};
+  }
+  std::string joined;
+  for (const json& part : content) {
+    if (!part.is_object()) {
+      message.Fail(key, text::Describe(part) + " is not a part of a content: an object with type and text");
+      return {};
+    }
+    const auto type = part.find("type");
+    const std::string name = type != part.end() && type->is_string() ? type->get<std::string>() : "";
+    if (name != "text" && name != "input_text" && name != "output_text" && name != "refusal") {
+      message.Unsupported(
+          key, absl::StrCat("parts of type ", text::Quoted(name), " are not supported: this model reads text only"));
+      return {};
+    }
+    const auto words = part.find(name == "refusal" ? "refusal" : "text");
+    if (words == part.end() || !words->is_string()) {
+      message.Fail(key, "a part of type text needs a string in the field text");
+      return {};
+    }
+    joined += words->get_ref<const std::string&>();
+  }
+  return joined;
+}
+
+std::vector<text::ToolCall> ReadToolCalls(JsonFields& message) {
+  if (!message.Has("tool_calls")) return {};
+  const json& list = message.object()["tool_calls"];
+  if (!list.is_array()) {
+    message.Fail("tool_calls", text::Describe(list) + " is not a list");
+    return {};
+  }
+  std::vector<text::ToolCall> calls;
+  for (const json& item : list) {
+    if (!item.is_object() || !item.contains("function") || !item["function"].is_object()) {
+      message.Fail("tool_calls", "a call needs the object function with name and arguments");
+      return {};
+    }
+    absl::Status status;
+    JsonFields call(item, "tool_calls.", &status);
+    JsonFields function = call.Sub("function");
+    text::ToolCall taken{.id = call.StringOr("id", ""), .name = function.StringOr("name", "")};
+    // OpenAI has a text here. Some clients send the object itself.
+    const bool is_object = function.Has("arguments") && function.object()["arguments"].is_object();
+    taken.arguments = is_object ? function.object()["arguments"].dump() : function.StringOr("arguments", "");
+    if (!status.ok()) {
+      message.Fail("tool_calls", std::string(status.message()));
+      return {};
+    }
+    calls.push_back(std::move(taken));
+  }
+  return calls;
+}
+
+text::ChatMessage ReadMessage(JsonFields& message) {
+  std::string role = message.StringOr("role", "");
+  if (role.empty()) message.Fail("role", "missing");
+  // Newer names of OpenAI's API for roles that templates know.
+  if (role == "developer") role = "system";
+  if (role == "function") role = "tool";
+  text::ChatMessage taken{.role = std::move(role),
+                          .content = ReadContent(message, "content"),
+                          .tool_calls = ReadToolCalls(message),
+                          .tool_call_id = message.StringOr("tool_call_id", ""),
+                          .name = message.StringOr("name", "")};
+  taken.reasoning_content = message.StringOr(message.Has("reasoning_content") ? "reasoning_content" : "reasoning", "");
+  return taken;
+}
+
+// Variables of the template.
+std::string ReadFlags(JsonFields& fields) {
+  json flags = fields.Sub("chat_template_kwargs").object();
+  if (fields.Has("reasoning_effort")) {
+    const std::string effort = fields.StringOr("reasoning_effort", "");
+    if (!flags.contains("reasoning_effort")) flags["reasoning_effort"] = effort;
+    // What templates of models that think or not have for "none".
+    if (effort == "none" && !flags.contains("enable_thinking")) flags["enable_thinking"] = false;
+  }
+  return flags.empty() ? "" : flags.dump();
+}
+
+}  // namespace
+
+absl::StatusOr<text::Chat> ReadChat(const json& request, std::string_view body) {
+  absl::Status status;
+  JsonFields fields(request, "", &status);
+  text::Chat chat;
+  if (!fields.Has("messages")) return absl::InvalidArgumentError("messages: missing");
+  const json& messages = request["messages"];
+  if (!messages.is_array())
+    return absl::InvalidArgumentError("messages: " + text::Describe(messages) + " is not a list");
+  for (size_t i = 0; i < messages.size() && status.ok(); ++i) {
+    if (!messages[i].is_object()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("messages[", i, "]: ", text::Describe(messages[i]), " is not an object with role and content"));
+    }
+    JsonFields message(messages[i], absl::StrCat("messages[", i, "]."), &status);
+    chat.messages.push_back(ReadMessage(message));
+  }
+  fields.OneOf("tool_choice", {"auto", "none"});  // nothing makes a model call a tool that it does not want to call
+  if (fields.Has("tools") && fields.StringOr("tool_choice", "auto") != "none") {
+    const json& tools = request["tools"];
+    if (!tools.is_array()) return absl::InvalidArgumentError("tools: " + text::Describe(tools) + " is not a list");
+    const std::string_view written = text::RawField(body, "tools");
+    if (!tools.empty()) chat.tools = written.empty() ? tools.dump() : std::string(written);
+  }
+  chat.template_flags = ReadFlags(fields);
+  MOE_RETURN_IF_ERROR(status);
+  return chat;
+}
+
+}  // namespace moestro::router

@@ -1,0 +1,17 @@
+// The conversation of OpenAI's chat completions, from JSON to a chat of the model.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/text/chat_template.h"
+
+namespace moestro::router {
+
+// messages, tools, tool_choice, chat_template_kwargs and reasoning_effort of a request. `body`: its text, of which the
+// tools are taken as they were written, because a model reads them in that order. INVALID_ARGUMENT names the field,
+// UNIMPLEMENTED a kind of content that the model cannot read.
+absl::StatusOr<text::Chat> ReadChat(const nlohmann::json& request, std::string_view body);
+
+}  // namespace moestro::router

@@ -1,0 +1,130 @@
+#include "services/router/http/choices.h"
+
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/exceptions.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+
+namespace moestro::router {
+namespace {
+
+// Then a request that has not begun counts as waiting, and its client gets the first byte.
+constexpr std::chrono::seconds kPatience{10};
+
+class Choices {
+ public:
+  Choices(const HttpApi& api, ClientCall& call, std::vector<GenerateInput> inputs, Answer& answer)
+      : api_(api), call_(call), inputs_(std::move(inputs)), answer_(answer) {}
+
+  absl::Status Run() {
+    for (size_t i = 1; i < inputs_.size(); ++i) {
+      {
+        MutexLock lock(mutex_);
+        ++running_;
+      }
+      if (api_.workers.Run([this] { Work(/*helper=*/true); })) continue;
+      MutexLock lock(mutex_);
+      --running_;
+      break;  // the others take what is left
+    }
+    Work(/*helper=*/false);
+    MutexLock lock(mutex_);
+    while (running_ > 0) changed_.wait(lock);
+    return status_;
+  }
+
+ private:
+  // Tells the answer what becomes of one choice.
+  class Replies final : public GenerateReplies {
+   public:
+    Replies(Choices& all, size_t choice) : all_(all), choice_(choice) {}
+    absl::Status Waiting() override {
+      MutexLock lock(all_.answer_mutex_);
+      return all_.answer_.Waiting();
+    }
+    absl::Status Started(const std::string& /*request_id*/, uint32_t prompt_tokens,
+                         const AdmissionNotice& notice) override {
+      MutexLock lock(all_.answer_mutex_);
+      return all_.answer_.Started(choice_, prompt_tokens, notice);
+    }
+    absl::Status Prefill(const PrefillProgress& progress) override {
+      MutexLock lock(all_.answer_mutex_);
+      return all_.answer_.Prefill(choice_, progress);
+    }
+    absl::Status Tokens(const std::vector<Token>& tokens, const std::string& text) override {
+      MutexLock lock(all_.answer_mutex_);
+      return all_.answer_.Tokens(choice_, tokens, text);
+    }
+    absl::Status Finished(const RequestSummary& summary) override {
+      MutexLock lock(all_.answer_mutex_);
+      return all_.answer_.Finished(choice_, summary);
+    }
+
+   private:
+    Choices& all_;
+    const size_t choice_;
+  };
+
+  void Work(bool helper) {
+    while (true) {
+      const size_t choice = next_++;
+      if (choice >= inputs_.size()) break;
+      const absl::Status status = CatchExceptions([&] { return Generate(choice); });
+      if (!status.ok()) Fail(status);
+    }
+    if (!helper) return;
+    MutexLock lock(mutex_);
+    --running_;
+    changed_.notify_all();
+  }
+
+  absl::Status Generate(size_t choice) {
+    return WithPeers(api_, call_, [&](CallPeers peers) {
+      Replies replies(*this, choice);
+      const auto begin = std::chrono::steady_clock::now();
+      // A role that restarts may take longer than the client's patience.
+      peers.check = [&, check = peers.check]() -> absl::Status {
+        MOE_RETURN_IF_ERROR(check());
+        if (std::chrono::steady_clock::now() - begin < kPatience) return absl::OkStatus();
+        return replies.Waiting();
+      };
+      return api_.runner.Generate([&](const ServedModel&) -> absl::StatusOr<GenerateInput> { return inputs_[choice]; },
+                                  peers, replies);
+    });
+  }
+
+  // The first error counts: the others follow from it.
+  void Fail(const absl::Status& status) {
+    {
+      MutexLock lock(mutex_);
+      if (!status_.ok()) return;
+      status_ = status;
+    }
+    call_.Cancel();
+  }
+
+  const HttpApi& api_;
+  ClientCall& call_;
+  const std::vector<GenerateInput> inputs_;
+  Answer& answer_;
+  std::atomic<size_t> next_{0};
+  Mutex answer_mutex_;
+  Mutex mutex_;
+  Condition changed_;
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::Status RunChoices(const HttpApi& api, ClientCall& call, const std::string& id, std::vector<GenerateInput> inputs,
+                        Answer& answer) {
+  for (size_t i = 0; i < inputs.size(); ++i) inputs[i].request_id = i == 0 ? id : absl::StrCat(id, "-", i);
+  return Choices(api, call, std::move(inputs), answer).Run();
+}
+
+}  // namespace moestro::router

@@ -1,0 +1,420 @@
+#include "services/router/http/connection.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/exceptions.h"
+#include "services/router/http/errors.h"
+
+namespace moestro::router {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+namespace {
+
+// Of what a client sends ahead while its request runs.
+constexpr size_t kInputBytes = 64 << 10;
+// From a client that is refused, so that it reads the answer before its connection breaks.
+constexpr size_t kLingerBytes = 1 << 20;
+
+int HexValue(char c) {
+  if (!absl::ascii_isxdigit(static_cast<unsigned char>(c))) return -1;
+  return absl::ascii_isdigit(static_cast<unsigned char>(c)) ? c - '0' : (c | 0x20) - 'a' + 10;
+}
+
+// %41 becomes A; nullopt for what is no such escape.
+std::optional<std::string> Unescape(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      plain += text[i];
+      continue;
+    }
+    if (i + 2 >= text.size() || HexValue(text[i + 1]) < 0 || HexValue(text[i + 2]) < 0) return std::nullopt;
+    plain += static_cast<char>(HexValue(text[i + 1]) * 16 + HexValue(text[i + 2]));
+    i += 2;
+  }
+  return plain;
+}
+
+// The path and query of a target, which may name the server, too: "http://host/path".
+std::string_view WithoutServer(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme)) continue;
+    const size_t path = target.find('/', scheme.size());
+    return path == std::string_view::npos ? "/" : target.substr(path);
+  }
+  return target;
+}
+
+}  // namespace
+
+struct Connection::Exchange {
+  explicit Exchange(const HttpLimits& limits) {
+    parser.header_limit(limits.header_bytes);
+    parser.body_limit(limits.body_bytes);
+    parser.eager(false);
+  }
+
+  // Notes how the request is refused; false, for the caller to return.
+  bool Refuse(int status, const std::string& message, HttpHeaders headers = {}) {
+    const HttpError error = OpenAiError(status, message);
+    headers["Content-Type"] = "application/json";
+    if (error.retry_later) headers["Retry-After"] = "1";
+    refusal = Refusal{.status = status, .headers = std::move(headers), .body = error.body};
+    return false;
+  }
+
+  struct Refusal {
+    int status = 0;
+    HttpHeaders headers = {};
+    std::string body = {};
+  };
+
+  http::request_parser<http::string_body> parser;
+  std::shared_ptr<HttpRequest> request = std::make_shared<HttpRequest>();
+  const Endpoint* endpoint = nullptr;
+  std::optional<Refusal> refusal;
+  bool keep_alive = false;
+  bool head_only = false;  // the client asked with HEAD
+  bool http10 = false;
+  bool chunked = false;  // how the body of the answer is framed
+};
+
+Connection::Connection(HttpShared& shared, std::unique_ptr<Transport> transport, const asio::any_io_executor& executor,
+                       std::string peer)
+    : shared_(shared),
+      transport_(std::move(transport)),
+      executor_(executor),
+      peer_(std::move(peer)),
+      arrived_(executor),
+      room_(executor),
+      ready_(executor) {}
+
+Connection::~Connection() { Close(); }
+
+void Connection::Start() {
+  deadline_ = Clock::now() + shared_.limits.header;  // a new client has something to say
+  const auto self = shared_from_this();
+  asio::co_spawn(
+      executor_, [self]() -> Awaitable<void> { co_await self->ReadAll(); }, asio::detached);
+  asio::co_spawn(
+      executor_, [self]() -> Awaitable<void> { co_await self->ServeAll(); }, asio::detached);
+}
+
+void Connection::Close() {
+  if (!open_) return;
+  open_ = false;
+  transport_->Close();
+  if (response_ != nullptr) response_->Close();
+  arrived_.Notify();
+  room_.Notify();
+  ready_.Notify();
+}
+
+void Connection::Tick(Clock::time_point now) {
+  if (!open_) return;
+  if (now >= deadline_ && !timed_out_) {
+    timed_out_ = true;
+    arrived_.Notify();
+  }
+  if (response_ != nullptr) response_->Tick(now);
+}
+
+void Connection::Drain() {
+  if (idle_ && input_.size() == 0) Close();
+}
+
+Connection::Awaitable<void> Connection::ReadAll() {
+  while (open_) {
+    if (input_.size() >= kInputBytes) {
+      co_await room_.Wait();
+      continue;
+    }
+    error_code error;
+    const size_t bytes = co_await transport_->Read(asio::buffer(arriving_), error);
+    if (!open_) co_return;
+    if (error) {
+      ended_ = true;
+      // Whoever sends no more does not wait for the answer, either: that is how clients leave.
+      if (response_ != nullptr) Close();
+      arrived_.Notify();
+      co_return;
+    }
+    input_.commit(asio::buffer_copy(input_.prepare(bytes), asio::buffer(arriving_, bytes)));
+    arrived_.Notify();
+  }
+}
+
+// False: nothing more will come, or not in time.
+Connection::Awaitable<bool> Connection::MoreInput() {
+  const size_t before = input_.size();
+  while (open_ && !ended_ && !timed_out_ && input_.size() == before) co_await arrived_.Wait();
+  co_return open_&& input_.size() > before;
+}
+
+Connection::Awaitable<void> Connection::ServeAll() {
+  try {
+    while (open_ && co_await ServeOne()) {
+    }
+  } catch (const std::exception& error) {
+    spdlog::warn("a client's HTTP connection: {}", error.what());
+  }
+  Close();
+}
+
+// Whether the connection may serve another request.
+Connection::Awaitable<bool> Connection::ServeOne() {
+  Exchange exchange(shared_.limits);
+  const bool whole = co_await ReadHeader(exchange) && Admit(exchange) && co_await ReadBody(exchange);
+  deadline_ = Clock::time_point::max();
+  if (exchange.refusal) co_return co_await AnswerRefusal(exchange);
+  if (!whole || ended_) co_return false;
+  Dispatch(exchange);
+  co_return co_await Answer(exchange);
+}
+
+Connection::Awaitable<bool> Connection::ReadHeader(Exchange& exchange) {
+  idle_ = true;
+  while (input_.size() == 0) {
+    if (shared_.draining || !co_await MoreInput()) co_return false;
+  }
+  idle_ = false;
+  deadline_ = Clock::now() + shared_.limits.header;
+  while (!exchange.parser.is_header_done()) {
+    error_code error;
+    input_.consume(exchange.parser.put(input_.data(), error));
+    room_.Notify();
+    if (error == http::error::need_more) {
+      if (co_await MoreInput()) continue;
+      co_return timed_out_&& exchange.Refuse(408, "the header did not arrive in time");
+    }
+    if (error == http::error::header_limit) {
+      co_return exchange.Refuse(431, absl::StrCat("the header has more than ", shared_.limits.header_bytes, " bytes"));
+    }
+    if (error == http::error::body_limit) co_return exchange.Refuse(413, TooLarge());
+    if (error) co_return exchange.Refuse(400, absl::StrCat("not HTTP/1.1: ", error.message()));
+  }
+  co_return true;
+}
+
+// Takes the header in, and decides by it alone whether the request is let in.
+bool Connection::Admit(Exchange& exchange) {
+  const auto& message = exchange.parser.get();
+  RequestHead& head = exchange.request->head;
+  head.method = std::string(message.method_string());
+  head.peer = peer_;
+  for (const auto& field : message) {
+    head.headers.try_emplace(absl::AsciiStrToLower(std::string(field.name_string())), field.value());
+  }
+  exchange.keep_alive = message.keep_alive();
+  exchange.head_only = head.method == "HEAD";
+  exchange.http10 = message.version() < 11;
+  const std::string target(WithoutServer({message.target().data(), message.target().size()}));
+  const size_t query = std::min(target.find('?'), target.size());
+  const std::optional<std::string> path = Unescape(std::string_view(target).substr(0, query));
+  if (!path || !path->starts_with('/')) return exchange.Refuse(400, "the target must be a path, such as /v1/models");
+  head.path = *path;
+  head.query = target.substr(std::min(query + 1, target.size()));
+  const Endpoints::Found found = shared_.endpoints.Find(head);
+  if (found.allowed.empty()) return exchange.Refuse(404, absl::StrCat("there is nothing at ", head.path));
+  const std::string allow = found.allowed + ", OPTIONS";
+  if (head.method == "OPTIONS") {
+    HttpHeaders headers{{"Allow", allow}};
+    if (!shared_.cors_origin.empty()) {
+      headers["Access-Control-Allow-Methods"] = found.allowed;
+      headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, X-API-Key";
+      headers["Access-Control-Max-Age"] = "86400";
+    }
+    exchange.refusal = Exchange::Refusal{.status = 204, .headers = std::move(headers)};
+    return false;
+  }
+  if (found.endpoint == nullptr) {
+    return exchange.Refuse(405, absl::StrCat(head.path, " takes ", found.allowed, " only"), {{"Allow", allow}});
+  }
+  if (shared_.draining) return exchange.Refuse(503, "the server is shutting down");
+  const std::string_view expect = head.header("expect");
+  if (!expect.empty() && !absl::EqualsIgnoreCase(std::string(expect), "100-continue")) {
+    return exchange.Refuse(417, "Expect: only 100-continue is supported");
+  }
+  exchange.endpoint = found.endpoint;
+  return true;
+}
+
+Connection::Awaitable<bool> Connection::ReadBody(Exchange& exchange) {
+  if (exchange.parser.is_done()) co_return true;
+  if (!exchange.request->head.header("expect").empty() && input_.size() == 0) {
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    const std::vector<asio::const_buffer> buffers{asio::buffer(kContinue)};
+    error_code error;
+    co_await transport_->Write(buffers, error);
+    if (error) co_return false;
+  }
+  deadline_ = Clock::now() + shared_.limits.body;
+  exchange.parser.eager(true);
+  RequestBody& body = exchange.request->body;
+  body = RequestBody(shared_.bodies);
+  uint64_t counted = 0;
+  while (!exchange.parser.is_done()) {
+    if (input_.size() > 0) {
+      error_code error;
+      const size_t bytes = exchange.parser.put(input_.data(), error);
+      input_.consume(bytes);
+      room_.Notify();
+      if (error == http::error::body_limit) co_return exchange.Refuse(413, TooLarge());
+      if (error && error != http::error::need_more) {
+        co_return exchange.Refuse(400, absl::StrCat("not HTTP/1.1: ", error.message()));
+      }
+      const uint64_t size = exchange.parser.get().body().size();
+      const uint64_t all = body.Count(size - std::exchange(counted, size));
+      if (all > shared_.limits.all_bodies_bytes) {
+        co_return exchange.Refuse(503, "too many large requests arrive at once; try again later");
+      }
+      if (bytes > 0) continue;
+    }
+    if (exchange.parser.is_done()) break;
+    if (co_await MoreInput()) continue;
+    co_return timed_out_&& exchange.Refuse(408, "the body did not arrive in time");
+  }
+  body.text = std::move(exchange.parser.get().body());
+  co_return true;
+}
+
+std::string Connection::TooLarge() const {
+  return absl::StrCat("the body has more than ", shared_.limits.body_bytes, " bytes");
+}
+
+std::shared_ptr<Response> Connection::NewResponse() {
+  const std::weak_ptr<Connection> weak = weak_from_this();
+  return std::make_shared<Response>(
+      shared_.slow_clients,
+      [weak, executor = executor_] {
+        asio::post(executor, [weak] {
+          if (const auto self = weak.lock()) self->ready_.Notify();
+        });
+      },
+      [weak, executor = executor_] {
+        asio::post(executor, [weak] {
+          if (const auto self = weak.lock()) self->Close();
+        });
+      });
+}
+
+void Connection::Dispatch(Exchange& exchange) {
+  response_ = NewResponse();
+  const auto run = [endpoint = exchange.endpoint, request = exchange.request, response = response_] {
+    const absl::Status status = CatchExceptions([&] { return endpoint->handle(*request, *response); });
+    if (!status.ok() && !response->begun()) {
+      const HttpError error = OpenAiError(status);
+      HttpHeaders headers{{"Content-Type", "application/json"}};
+      if (error.retry_later) headers["Retry-After"] = "1";
+      response->Send(error.status, std::move(headers), error.body).IgnoreError();
+    }
+    response->End();
+  };
+  if (exchange.endpoint->where == Endpoint::Where::kEventLoop) return run();
+  if (shared_.workers.Run(run)) return;
+  const HttpError error = OpenAiError(absl::ResourceExhaustedError("all workers are busy; try again later"));
+  response_->Send(error.status, {{"Content-Type", "application/json"}, {"Retry-After", "1"}}, error.body).IgnoreError();
+}
+
+std::string Connection::WireHead(const Exchange& exchange, const ResponseHead& head) const {
+  std::string wire = absl::StrCat("HTTP/1.1 ", head.status, " ", ReasonPhrase(head.status), "\r\n");
+  for (const auto& [name, value] : head.headers) absl::StrAppend(&wire, name, ": ", value, "\r\n");
+  if (!shared_.cors_origin.empty()) {
+    absl::StrAppend(&wire, "Access-Control-Allow-Origin: ", shared_.cors_origin, "\r\n");
+    if (shared_.cors_origin != "*") absl::StrAppend(&wire, "Vary: Origin\r\n");
+  }
+  if (head.length && head.status != 204) absl::StrAppend(&wire, "Content-Length: ", *head.length, "\r\n");
+  if (exchange.chunked) absl::StrAppend(&wire, "Transfer-Encoding: chunked\r\n");
+  absl::StrAppend(&wire, "Connection: ", exchange.keep_alive ? "keep-alive" : "close", "\r\n\r\n");
+  return wire;
+}
+
+// Writes the answer. False if the connection must end after it.
+Connection::Awaitable<bool> Connection::Answer(Exchange& exchange) {
+  const std::shared_ptr<Response> response = response_;
+  while (open_) {
+    Response::Ready ready = response->Take();
+    if (ready.empty()) {
+      co_await ready_.Wait();
+      continue;
+    }
+    std::string head;
+    std::vector<asio::const_buffer> buffers;
+    if (ready.head) {
+      exchange.chunked = !ready.head->length && !exchange.http10;
+      if ((!ready.head->length && exchange.http10) || shared_.draining) exchange.keep_alive = false;
+      head = WireHead(exchange, *ready.head);
+    }
+    // All pieces that wait make one chunk.
+    if (exchange.chunked && !exchange.head_only && !ready.pieces.empty()) {
+      absl::StrAppend(&head, absl::Hex(ready.bytes), "\r\n");
+    }
+    if (!head.empty()) buffers.push_back(asio::buffer(head));
+    for (const std::string& piece : ready.pieces) {
+      if (!exchange.head_only) buffers.push_back(asio::buffer(piece));
+    }
+    static constexpr std::string_view kChunkEnd = "\r\n";
+    static constexpr std::string_view kBodyEnd = "0\r\n\r\n";
+    if (exchange.chunked && !exchange.head_only) {
+      if (!ready.pieces.empty()) buffers.push_back(asio::buffer(kChunkEnd));
+      if (ready.complete) buffers.push_back(asio::buffer(kBodyEnd));
+    }
+    error_code error;
+    if (!buffers.empty()) {
+      response->BeginWrite();
+      co_await transport_->Write(buffers, error);
+    }
+    response->EndWrite(ready.bytes);
+    if (error) Close();
+    if (ready.complete) break;
+  }
+  response_ = nullptr;
+  if (!open_) co_return false;
+  deadline_ = Clock::now() + shared_.limits.idle;
+  co_return exchange.keep_alive && !shared_.draining;
+}
+
+Connection::Awaitable<bool> Connection::AnswerRefusal(Exchange& exchange) {
+  // What follows of the request is not read.
+  const bool whole = exchange.parser.is_done();
+  if (!whole) exchange.keep_alive = false;
+  timed_out_ = false;
+  response_ = NewResponse();
+  Exchange::Refusal& refusal = *exchange.refusal;
+  response_->Send(refusal.status, std::move(refusal.headers), std::move(refusal.body)).IgnoreError();
+  const bool again = co_await Answer(exchange);
+  if (!whole) co_await Linger();
+  co_return again&& whole;
+}
+
+// Reads what the client still sends: if it were left unread, the client's kernel would drop the answer.
+Connection::Awaitable<void> Connection::Linger() {
+  if (!open_) co_return;
+  transport_->ShutdownSend();
+  deadline_ = Clock::now() + shared_.limits.linger;
+  size_t bytes = 0;
+  while (bytes < kLingerBytes) {
+    bytes += input_.size();
+    input_.consume(input_.size());
+    room_.Notify();
+    if (!co_await MoreInput()) co_return;
+  }
+}
+
+}  // namespace moestro::router

@@ -1,0 +1,40 @@
+// Which request goes where. The only place that decides whether a request is let in, before its body is read.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/router/http/message.h"
+#include "services/router/http/response.h"
+
+namespace moestro::router {
+
+struct Endpoint {
+  // An error becomes the reply; it has no effect once the reply has begun.
+  using Handle = std::function<absl::Status(HttpRequest& request, Response& response)>;
+  // On the event loop: for what takes microseconds and must answer whatever else happens.
+  enum class Where { kWorker, kEventLoop };
+
+  std::string method;  // GET serves HEAD, too
+  std::string path;    // "/v1/models", or "/v1/models/*" with any text in place of the star
+  Handle handle;
+  Where where = Where::kWorker;
+};
+
+class Endpoints {  // immutable while it is used; then thread-safe
+ public:
+  void Add(Endpoint endpoint) { endpoints_.push_back(std::move(endpoint)); }
+
+  struct Found {
+    const Endpoint* endpoint = nullptr;  // null: none
+    std::string allowed;                 // methods of the path, "GET, HEAD"; empty: no such path
+  };
+  Found Find(const RequestHead& head) const;
+
+ private:
+  std::vector<Endpoint> endpoints_;
+};
+
+}  // namespace moestro::router

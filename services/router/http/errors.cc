@@ -1,0 +1,165 @@
+#include "services/router/http/errors.h"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+
+namespace moestro::router {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kChatPrefix[] = "chat.";
+
+// The field with which a message begins ("messages[3].role: must be ..."); empty: none.
+std::string_view FieldOf(std::string_view message) {
+  const size_t end = message.find(": ");
+  if (end == std::string_view::npos) return {};
+  const std::string_view field = message.substr(0, end);
+  for (const char c : field) {
+    const bool part =
+        absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '[' || c == ']';
+    if (!part) return {};
+  }
+  return field;
+}
+
+const char* TypeOf(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "server_error";
+  }
+}
+
+const char* CodeOf(int status) {
+  switch (status) {
+    case 401:
+      return "invalid_api_key";
+    case 404:
+      return "not_found";
+    case 405:
+      return "method_not_allowed";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_exceeded";
+    case 501:
+      return "not_supported";
+    case 503:
+      return "unavailable";
+    case 504:
+      return "deadline_exceeded";
+    default:
+      return nullptr;
+  }
+}
+
+HttpError Error(int status, const std::string& message, std::string_view param) {
+  Json error = {{"message", message}, {"type", TypeOf(status)}, {"param", nullptr}, {"code", nullptr}};
+  if (!param.empty()) error["param"] = param;
+  if (const char* code = CodeOf(status)) error["code"] = code;
+  return {.status = status,
+          .body = Json{{"error", std::move(error)}}.dump(-1, ' ', false, Json::error_handler_t::replace),
+          .retry_later = status == 429 || status == 503};
+}
+
+}  // namespace
+
+int HttpStatusOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kAborted:
+      return 409;
+    case absl::StatusCode::kResourceExhausted:
+      return 429;
+    case absl::StatusCode::kCancelled:
+      return 499;
+    case absl::StatusCode::kUnimplemented:
+      return 501;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    default:
+      return 500;
+  }
+}
+
+std::string ErrorMessage(const absl::Status& status) {
+  return std::string(absl::StripPrefix(status.message(), kChatPrefix));
+}
+
+HttpError OpenAiError(const absl::Status& status) {
+  const std::string message = ErrorMessage(status);
+  return Error(HttpStatusOf(status.code()), message, FieldOf(message));
+}
+
+HttpError OpenAiError(int status, const std::string& message) { return Error(status, message, {}); }
+
+const char* ReasonPhrase(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 304:
+      return "Not Modified";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 417:
+      return "Expectation Failed";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 499:
+      return "Client Closed Request";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    default:
+      return "Internal Server Error";
+  }
+}
+
+}  // namespace moestro::router

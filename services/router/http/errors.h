@@ -1,0 +1,31 @@
+// Errors of requests as HTTP has them. The only place that maps absl::Status to HTTP.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace moestro::router {
+
+struct HttpError {
+  int status = 500;
+  std::string body;          // JSON
+  bool retry_later = false;  // the reply has a Retry-After
+};
+
+// 499 is what proxies write for a client that has left; it is in logs only.
+int HttpStatusOf(absl::StatusCode code);
+
+// The text for people: clients of HTTP do not know that the API has the messages in a `chat`.
+std::string ErrorMessage(const absl::Status& status);
+
+// {"error": {"message", "type", "param", "code"}}, as OpenAI's API has it. `param` is the field with which the message
+// of an INVALID_ARGUMENT begins.
+HttpError OpenAiError(const absl::Status& status);
+// The same for an HTTP status that no absl::Status has: 405, 408, 413, 431.
+HttpError OpenAiError(int status, const std::string& message);
+
+// The standard words for an HTTP status.
+const char* ReasonPhrase(int status);
+
+}  // namespace moestro::router

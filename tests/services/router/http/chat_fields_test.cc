@@ -1,0 +1,74 @@
+#include "services/router/http/chat_fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace moestro::router {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+absl::StatusOr<text::Chat> Read(const std::string& body) { return ReadChat(nlohmann::json::parse(body), body); }
+
+std::string ErrorOf(const std::string& body) { return std::string(Read(body).status().message()); }
+
+TEST(ChatFieldsTest, ReadsEveryKindOfMessage) {
+  const auto chat = Read(R"({"messages": [
+    {"role": "developer", "content": "be brief"},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "me"},
+    {"role": "assistant", "content": null, "reasoning_content": "hm",
+     "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}},
+                    {"id": "2", "type": "function", "function": {"name": "g", "arguments": {"y": 2}}}]},
+    {"role": "tool", "tool_call_id": "1", "content": "3", "unknown": [1]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  ASSERT_EQ(chat->messages.size(), 4u);
+  EXPECT_EQ(chat->messages[0].role, "system");
+  EXPECT_EQ(chat->messages[1].content, "ab");
+  EXPECT_EQ(chat->messages[1].name, "me");
+  EXPECT_EQ(chat->messages[2].reasoning_content, "hm");
+  ASSERT_EQ(chat->messages[2].tool_calls.size(), 2u);
+  EXPECT_EQ(chat->messages[2].tool_calls[0].arguments, R"({"x": 1})");
+  EXPECT_EQ(chat->messages[2].tool_calls[1].arguments, R"({"y":2})");
+  EXPECT_EQ(chat->messages[3].tool_call_id, "1");
+}
+
+TEST(ChatFieldsTest, ToolsKeepTheOrderOfTheirKeys) {
+  const auto chat = Read(R"({"messages": [], "tools": [{"type": "function", "function": {"z": 1, "a": "]}\"" }}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"z": 1, "a": "]}\"" }}])");
+  const auto none = Read(R"({"messages": [], "tools": [{}], "tool_choice": "none"})");
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->tools, "");
+}
+
+TEST(ChatFieldsTest, FlagsOfTheTemplate) {
+  const auto chat = Read(R"({"messages": [], "chat_template_kwargs": {"a": true}, "reasoning_effort": "none"})");
+  ASSERT_TRUE(chat.ok());
+  EXPECT_EQ(chat->template_flags, R"({"a":true,"enable_thinking":false,"reasoning_effort":"none"})");
+  EXPECT_EQ(Read(R"({"messages": []})")->template_flags, "");
+}
+
+TEST(ChatFieldsTest, ErrorsBeginWithThePath) {
+  EXPECT_THAT(ErrorOf("{}"), StartsWith("messages: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": "hi"})"), StartsWith("messages: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": ["hi"]})"), StartsWith("messages[0]: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"content": "a"}]})"), StartsWith("messages[0].role: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": 5}]})"), StartsWith("messages[0].role: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": 5}]})"), StartsWith("messages[0].content: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": 1}}]}]})"),
+              StartsWith("messages[0].tool_calls: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": {}})"), StartsWith("tools: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [], "chat_template_kwargs": 1})"), StartsWith("chat_template_kwargs: "));
+}
+
+TEST(ChatFieldsTest, ImagesAreRefusedByName) {
+  const auto chat = Read(R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})");
+  EXPECT_TRUE(absl::IsUnimplemented(chat.status()));
+  EXPECT_THAT(std::string(chat.status().message()), HasSubstr("image_url"));
+}
+
+}  // namespace
+}  // namespace moestro::router

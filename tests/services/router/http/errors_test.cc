@@ -1,0 +1,48 @@
+#include "services/router/http/errors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace moestro::router {
+namespace {
+
+nlohmann::json ErrorOf(const absl::Status& status) {
+  return nlohmann::json::parse(OpenAiError(status).body).at("error");
+}
+
+TEST(HttpErrorsTest, NamesTheField) {
+  const nlohmann::json error = ErrorOf(absl::InvalidArgumentError("max_tokens: 5 prompt tokens: and more"));
+  EXPECT_EQ(error["param"], "max_tokens");
+  EXPECT_EQ(error["message"], "max_tokens: 5 prompt tokens: and more");
+  EXPECT_EQ(error["type"], "invalid_request_error");
+  EXPECT_EQ(ErrorOf(absl::InvalidArgumentError("the body: not valid JSON"))["param"], nullptr);
+  EXPECT_EQ(ErrorOf(absl::InvalidArgumentError("no field"))["param"], nullptr);
+}
+
+TEST(HttpErrorsTest, MessagesOfAChatHaveOpenAisPath) {
+  const nlohmann::json error = ErrorOf(absl::InvalidArgumentError("chat.messages[3].role: must be user"));
+  EXPECT_EQ(error["param"], "messages[3].role");
+  EXPECT_EQ(error["message"], "messages[3].role: must be user");
+}
+
+TEST(HttpErrorsTest, StatusCodes) {
+  EXPECT_EQ(OpenAiError(absl::UnauthenticatedError("")).status, 401);
+  EXPECT_EQ(OpenAiError(absl::NotFoundError("")).status, 404);
+  EXPECT_EQ(OpenAiError(absl::CancelledError("")).status, 499);
+  EXPECT_EQ(OpenAiError(absl::UnimplementedError("")).status, 501);
+  EXPECT_EQ(OpenAiError(absl::DeadlineExceededError("")).status, 504);
+  EXPECT_EQ(OpenAiError(absl::InternalError("")).status, 500);
+  EXPECT_FALSE(OpenAiError(absl::InternalError("")).retry_later);
+  EXPECT_TRUE(OpenAiError(absl::ResourceExhaustedError("")).retry_later);
+  EXPECT_EQ(ErrorOf(absl::ResourceExhaustedError("full"))["code"], "rate_limit_exceeded");
+  EXPECT_TRUE(OpenAiError(absl::UnavailableError("")).retry_later);
+}
+
+TEST(HttpErrorsTest, WhatIsNotUtf8IsRepaired) {
+  EXPECT_EQ(ErrorOf(absl::InvalidArgumentError("a\xff"))["message"], "a\xEF\xBF\xBD");
+}
+
+}  // namespace
+}  // namespace moestro::router

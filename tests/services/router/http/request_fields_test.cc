@@ -1,0 +1,114 @@
+#include "services/router/http/request_fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace moestro::router {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::StartsWith;
+
+struct Reading {
+  explicit Reading(const std::string& body) : text(body), json(nlohmann::json::parse(body)) {}
+  const std::string text;
+  const nlohmann::json json;
+  absl::Status status;
+  text::JsonFields fields{json, "", &status};
+};
+
+TEST(RequestFieldsTest, ReadsWhatIsSet) {
+  Reading reading(R"({"max_tokens": 5, "max_completion_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": -1,
+                      "seed": -1, "stop_token_ids": [1, 2], "ignore_eos": true, "unknown": {}})");
+  const GenerateInput input = ReadGenerateFields(reading.fields, reading.text);
+  ASSERT_TRUE(reading.status.ok()) << reading.status;
+  EXPECT_EQ(input.max_tokens, 7u);
+  EXPECT_EQ(input.temperature, 0.5f);
+  EXPECT_EQ(input.top_p, 0.25f);
+  EXPECT_EQ(input.top_k, 0);
+  EXPECT_EQ(input.seed, UINT64_MAX);
+  EXPECT_THAT(input.stop_ids, ElementsAre(1, 2));
+  EXPECT_TRUE(input.ignore_eos);
+}
+
+TEST(RequestFieldsTest, ReadsPenaltiesBiasesAndStops) {
+  Reading reading(R"({"stop": ["a", "b"], "min_p": 0.1, "presence_penalty": -1, "frequency_penalty": 1,
+                      "repeat_penalty": 1.5, "logit_bias": {"5": -100, "7": 1.5}})");
+  const GenerateInput input = ReadGenerateFields(reading.fields, reading.text);
+  ASSERT_TRUE(reading.status.ok()) << reading.status;
+  EXPECT_THAT(input.stop, ElementsAre("a", "b"));
+  EXPECT_EQ(input.min_p, 0.1f);
+  EXPECT_EQ(input.presence_penalty, -1.0f);
+  EXPECT_EQ(input.frequency_penalty, 1.0f);
+  EXPECT_EQ(input.repetition_penalty, 1.5f);
+  EXPECT_THAT(input.logit_bias, ElementsAre(std::pair(5, -100.0f), std::pair(7, 1.5f)));
+}
+
+TEST(RequestFieldsTest, ReadsConstraints) {
+  using Kind = Constraint::Kind;
+  for (const auto& [text, kind, wanted] :
+       {std::tuple(R"({"response_format": {"type": "text"}})", Kind::kNone, ""),
+        {R"({"response_format": {"type": "json_object"}})", Kind::kJsonObject, ""},
+        {R"({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"z": 1, "a": 2}}}})",
+         Kind::kJsonSchema, R"({"z": 1, "a": 2})"},
+        {R"({"json_schema": {"z": 1}})", Kind::kJsonSchema, R"({"z": 1})"},
+        {R"({"grammar": "root ::= x"})", Kind::kGrammar, "root ::= x"}}) {
+    Reading reading(text);
+    const GenerateInput input = ReadGenerateFields(reading.fields, reading.text);
+    ASSERT_TRUE(reading.status.ok()) << reading.status;
+    EXPECT_EQ(input.constraint.kind, kind) << text;
+    EXPECT_EQ(input.constraint.text, wanted) << text;
+  }
+}
+
+TEST(RequestFieldsTest, NullCountsAsAbsent) {
+  Reading reading(R"({"max_tokens": null, "temperature": null, "seed": null, "stream_options": null})");
+  const GenerateInput input = ReadGenerateFields(reading.fields, reading.text);
+  const StreamFields stream = ReadStreamFields(reading.fields);
+  ASSERT_TRUE(reading.status.ok()) << reading.status;
+  EXPECT_EQ(input.max_tokens, 0u);
+  EXPECT_FALSE(input.temperature || input.seed);
+  EXPECT_FALSE(stream.stream || stream.include_usage);
+}
+
+TEST(RequestFieldsTest, WrongTypesNameTheField) {
+  for (const auto& [text, field] : {std::pair(R"({"temperature": "1"})", "temperature: "),
+                                    {R"({"top_k": 1.5})", "top_k: "},
+                                    {R"({"seed": 1e30})", "seed: "},
+                                    {R"({"max_tokens": 0})", "max_tokens: "},
+                                    {R"({"max_tokens": 1e10})", "max_tokens: "},
+                                    {R"({"stop_token_ids": 5})", "stop_token_ids: "},
+                                    {R"({"stop_token_ids": ["a"]})", "stop_token_ids: "},
+                                    {R"({"stop": 5})", "stop: "},
+                                    {R"({"stop": [5]})", "stop: "},
+                                    {R"({"logit_bias": {"x": 1}})", "logit_bias: "},
+                                    {R"({"logit_bias": {"1": "x"}})", "logit_bias: "},
+                                    {R"({"response_format": {"type": "xml"}})", "response_format: "},
+                                    {R"({"response_format": {"type": "json_schema"}})", "response_format: "},
+                                    {R"({"ignore_eos": 1})", "ignore_eos: "}}) {
+    Reading reading(text);
+    ReadGenerateFields(reading.fields, reading.text);
+    EXPECT_THAT(std::string(reading.status.message()), StartsWith(field));
+  }
+  Reading reading(R"({"stream_options": {"include_usage": 1}})");
+  ReadStreamFields(reading.fields);
+  EXPECT_THAT(std::string(reading.status.message()), StartsWith("stream_options.include_usage: "));
+}
+
+TEST(RequestFieldsTest, ChoicesHaveSeedsInARow) {
+  GenerateInput input;
+  input.prompt = TokenList{1};
+  EXPECT_FALSE(Repeat(input, 2)[1].seed);
+  input.seed = 5;
+  const auto inputs = Repeat(input, 3);
+  ASSERT_EQ(inputs.size(), 3u);
+  EXPECT_EQ(inputs[2].seed, 7u);
+  EXPECT_EQ(std::get<TokenList>(inputs[2].prompt), TokenList{1});
+}
+
+}  // namespace
+}  // namespace moestro::router

@@ -1,0 +1,218 @@
+// The HTTP server on real sockets, with endpoints of the test and short limits.
+#include "services/router/http/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/read.hpp>
+#include <future>
+
+#include "services/router/http/worker_pool.h"
+#include "tests/services/router/fake_node.h"
+
+namespace moestro::router {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+namespace asio = boost::asio;
+
+class Client {
+ public:
+  explicit Client(int port) { socket_.connect({asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(port)}); }
+  void Send(const std::string& text) {
+    boost::system::error_code ignored;
+    asio::write(socket_, asio::buffer(text), ignored);
+  }
+  // Up to and including `end`, or the end of the connection.
+  std::string ReadUntil(const std::string& end) {
+    std::string text;
+    char c = 0;
+    boost::system::error_code error;
+    while (!text.ends_with(end) && asio::read(socket_, asio::buffer(&c, 1), error) == 1) text += c;
+    return text;
+  }
+  std::string ReadAll() { return ReadUntil("\x01never"); }
+  void Close() { socket_.close(); }
+
+ private:
+  asio::io_context context_;
+  asio::ip::tcp::socket socket_{context_};
+};
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  HttpServerTest() { spdlog::set_level(spdlog::level::off); }
+
+  void Start(HttpOptions options = {}) {
+    options.address = "127.0.0.1:0";
+    server_ = std::make_unique<HttpServer>(options, clients_);
+    Endpoints endpoints;
+    endpoints.Add({.method = "POST", .path = "/echo", .handle = [](HttpRequest& request, Response& response) {
+                     return response.Send(200, {}, request.body.text);
+                   }});
+    endpoints.Add({.method = "GET", .path = "/wait", .handle = [this](HttpRequest&, Response& response) {
+                     MOE_RETURN_IF_ERROR(response.Begin({}));
+                     MOE_RETURN_IF_ERROR(response.Write("begun"));
+                     const ClientCall::Watch watch(response.call(), [this] { left_.set_value(); });
+                     go_.get_future().wait();
+                     return response.Write("ended");
+                   }});
+    endpoints.Add({.method = "GET", .path = "/fail", .handle = [](HttpRequest&, Response&) -> absl::Status {
+                     throw std::runtime_error("broken");
+                   }});
+    ASSERT_TRUE(server_->Start(std::move(endpoints)).ok());
+  }
+  Client Connect() { return Client(server_->port()); }
+
+  testing::FakeRequestClock clock_;
+  prometheus::Counter stalled_, behind_;
+  SlowClients clients_{{}, clock_, stalled_, behind_};
+  std::promise<void> go_, left_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, Echoes) {
+  Start();
+  Client client = Connect();
+  for (int i = 0; i < 3; ++i) {
+    client.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
+    EXPECT_THAT(client.ReadUntil("hi"), StartsWith("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"));
+  }
+}
+
+TEST_F(HttpServerTest, AnExceptionBecomesAnError) {
+  Start();
+  Client client = Connect();
+  client.Send("GET /fail HTTP/1.1\r\nConnection: close\r\n\r\n");
+  const std::string reply = client.ReadAll();
+  EXPECT_THAT(reply, StartsWith("HTTP/1.1 500"));
+  EXPECT_THAT(reply, HasSubstr("broken"));
+}
+
+TEST_F(HttpServerTest, AStreamComesInChunks) {
+  Start();
+  Client client = Connect();
+  client.Send("GET /wait HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(client.ReadUntil("begun"), HasSubstr("Transfer-Encoding: chunked\r\n"));
+  go_.set_value();
+  EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), EndsWith("5\r\nended\r\n0\r\n\r\n"));
+}
+
+TEST_F(HttpServerTest, AStreamForAnOldClientEndsWithTheConnection) {
+  Start();
+  Client client = Connect();
+  client.Send("GET /wait HTTP/1.0\r\n\r\n");
+  client.ReadUntil("begun");
+  go_.set_value();
+  EXPECT_EQ(client.ReadAll(), "ended");
+}
+
+TEST_F(HttpServerTest, AClientThatLeavesEndsItsCall) {
+  Start();
+  Client client = Connect();
+  client.Send("GET /wait HTTP/1.1\r\n\r\n");
+  client.ReadUntil("begun");
+  client.Close();
+  left_.get_future().wait();
+  go_.set_value();
+}
+
+TEST_F(HttpServerTest, SlowSendersAreCutOff) {
+  Start({.limits = {.header = std::chrono::milliseconds(1), .body = std::chrono::milliseconds(1)}});
+  Client header = Connect();
+  header.Send("GET /ec");
+  EXPECT_THAT(header.ReadAll(), StartsWith("HTTP/1.1 408"));
+  Client body = Connect();
+  body.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nh");
+  EXPECT_THAT(body.ReadAll(), StartsWith("HTTP/1.1 408"));
+  Client silent = Connect();
+  EXPECT_EQ(silent.ReadAll(), "");
+}
+
+TEST_F(HttpServerTest, IdleConnectionsEnd) {
+  Start({.limits = {.idle = std::chrono::milliseconds(1)}});
+  Client client = Connect();
+  client.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
+  EXPECT_THAT(client.ReadAll(), EndsWith("\r\n\r\nhi"));
+}
+
+TEST_F(HttpServerTest, BodiesAreBoundedAloneAndTogether) {
+  Start({.limits = {.body_bytes = 10, .all_bodies_bytes = 5}});
+  Client large = Connect();
+  large.Send("POST /echo HTTP/1.1\r\nContent-Length: 11\r\n\r\n");
+  EXPECT_THAT(large.ReadAll(), StartsWith("HTTP/1.1 413"));
+  Client chunked = Connect();
+  chunked.Send("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n0123456789a\r\n0\r\n\r\n");
+  EXPECT_THAT(chunked.ReadAll(), StartsWith("HTTP/1.1 413"));
+  Client together = Connect();
+  together.Send("POST /echo HTTP/1.1\r\nContent-Length: 6\r\nConnection: close\r\n\r\n012345");
+  EXPECT_THAT(together.ReadAll(), StartsWith("HTTP/1.1 503"));
+  Client small = Connect();
+  small.Send("POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\n01234");
+  EXPECT_THAT(small.ReadUntil("01234"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, WithoutAWorkerARequestIsRefused) {
+  Start({.workers = 1});
+  Client busy = Connect();
+  busy.Send("GET /wait HTTP/1.1\r\n\r\n");
+  busy.ReadUntil("begun");
+  Client client = Connect();
+  client.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+  const std::string reply = client.ReadAll();
+  EXPECT_THAT(reply, StartsWith("HTTP/1.1 429"));
+  EXPECT_THAT(reply, HasSubstr("Retry-After: "));
+  go_.set_value();
+}
+
+TEST_F(HttpServerTest, ConnectionsAreBounded) {
+  Start({.connections = 1});
+  Client first = Connect();
+  first.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
+  first.ReadUntil("hi");
+  Client second = Connect();
+  EXPECT_EQ(second.ReadAll(), "");
+}
+
+TEST_F(HttpServerTest, DrainingLetsAnswersEnd) {
+  Start();
+  Client idle = Connect();
+  idle.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
+  idle.ReadUntil("hi");
+  Client busy = Connect();
+  busy.Send("GET /wait HTTP/1.1\r\n\r\n");
+  busy.ReadUntil("begun");
+  server_->BeginDrain();
+  EXPECT_EQ(idle.ReadAll(), "");
+  go_.set_value();
+  EXPECT_THAT(busy.ReadAll(), EndsWith("0\r\n\r\n"));
+  server_->FinishDrain(std::chrono::steady_clock::now() + std::chrono::seconds(60));
+}
+
+TEST_F(HttpServerTest, ATakenAddressIsNamed) {
+  Start();
+  HttpServer second({.address = "127.0.0.1:" + std::to_string(server_->port())}, clients_);
+  const absl::Status status = second.Start({});
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--http-address"));
+}
+
+TEST(WorkerPoolTest, RunsAsManyAsItHasThreads) {
+  std::promise<void> go;
+  const std::shared_future<void> start = go.get_future().share();
+  std::atomic<int> done{0};
+  {
+    WorkerPool pool(2);
+    EXPECT_TRUE(pool.Run([&, start] { start.wait(), ++done; }));
+    EXPECT_TRUE(pool.Run([&, start] { start.wait(), ++done; }));
+    EXPECT_FALSE(pool.Run([&] { ++done; }));
+    go.set_value();
+  }
+  EXPECT_EQ(done, 2);
+}
+
+}  // namespace
+}  // namespace moestro::router
