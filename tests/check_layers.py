@@ -26,12 +26,12 @@ MAY_INCLUDE = {
     "experts": {"base", "model"},
     "roofline": {"base", "tensor", "device", "weights", "model"},
     "engine": {"base", "platform", "tensor", "kernels", "device", "weights", "kv", "model", "roofline"},
-    "text": {"base"},
+    "text": {"base", "inference"},
     "checkpoint": {"base", "tensor", "weights", "model", "text"},
     "telemetry": {"base"},
     "report": {"base"},
     "process": {"base", "platform", "telemetry"},
-    "rpc": {"base", "platform", "weights", "inference", "telemetry", "process"},
+    "rpc": {"base", "platform", "weights", "inference", "telemetry", "process", "text"},
 }
 ENGINE = {"base", "platform", "tensor", "kernels", "device", "collective", "weights", "inference", "kv", "model",
           "experts", "roofline", "engine"}
@@ -39,8 +39,8 @@ PROCESS = {"base", "platform", "telemetry", "process", "rpc"}
 # The same for folders outside common/: folders of common/, and others by their path. Services never include each other.
 MAY_INCLUDE |= {
     "services/weight_store": PROCESS | {"tensor", "weights", "text", "checkpoint"},
-    "services/prefill": PROCESS | ENGINE,
-    "services/decode": PROCESS | ENGINE,
+    "services/prefill": PROCESS | ENGINE | {"text"},
+    "services/decode": PROCESS | ENGINE | {"text"},
     "services/router": PROCESS | {"inference", "text"},
     # The load generator is a client: it sees the public API only.
     "loadtest/client": {"base", "process", "rpc"},

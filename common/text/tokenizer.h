@@ -95,6 +95,9 @@ class Tokenizer {
   // An assembler that repairs and strips the bytes of a stream of tokens as Decode does.
   Utf8Assembler NewAssembler() const;
 
+  // Spaces that Decode drops from the start of a text.
+  int stripped_spaces() const { return stripped_spaces_; }
+
   // In the order of the file.
   const std::vector<AddedToken>& added_tokens() const { return added_tokens_; }
 

@@ -18,9 +18,8 @@ namespace {
 // Settings files nest three or four deep. At this depth, the JSON library's recursive functions are safe.
 constexpr int kMaxDepth = 64;
 
-}  // namespace
-
-absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& label, size_t max_values) {
+template <typename Json>
+absl::StatusOr<Json> ParseObject(std::string_view text, const std::string& label, size_t max_values) {
   // The library takes a NUL byte for the end of the input and would ignore the rest.
   if (text.find('\0') != std::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat(label, ": not valid JSON: contains a NUL byte"));
@@ -29,19 +28,19 @@ absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& l
   std::string duplicate;
   bool too_deep = false;
   size_t values = 0;
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (event != json::parse_event_t::object_end && event != json::parse_event_t::array_end) ++values;
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.empty() && values <= max_values) {
-      const std::string& key = parsed.get_ref<const std::string&>();
+  const auto watch = [&](int depth, typename Json::parse_event_t event, Json& parsed) {
+    if (event != Json::parse_event_t::object_end && event != Json::parse_event_t::array_end) ++values;
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.empty() && values <= max_values) {
+      const std::string& key = parsed.template get_ref<const std::string&>();
       if (!keys.back().insert(key).second && duplicate.empty()) duplicate = Quoted(key);
     }
     too_deep = too_deep || depth > kMaxDepth;
     return depth <= kMaxDepth && values <= max_values;  // others are dropped
   };
   try {
-    json document = json::parse(text.begin(), text.end(), watch);
+    Json document = Json::parse(text.begin(), text.end(), watch);
     if (too_deep) return absl::InvalidArgumentError(absl::StrCat(label, ": nested deeper than ", kMaxDepth));
     if (values > max_values) {
       return absl::InvalidArgumentError(absl::StrCat(label, ": has more than ", max_values, " values"));
@@ -52,6 +51,16 @@ absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& l
   } catch (const json::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(label, ": not valid JSON: ", Printable(error.what())));
   }
+}
+
+}  // namespace
+
+absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& label, size_t max_values) {
+  return ParseObject<json>(text, label, max_values);
+}
+
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJsonObject(std::string_view text, const std::string& label) {
+  return ParseObject<nlohmann::ordered_json>(text, label, SIZE_MAX);
 }
 
 std::string Describe(const json& value) {

@@ -19,6 +19,9 @@ namespace moestro::text {
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const std::string& label,
                                                size_t max_values = SIZE_MAX);
 
+// The same, with the members of every object in the order of the text.
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJsonObject(std::string_view text, const std::string& label);
+
 // Reads fields of an object and keeps the first error in a status that several readers share. So a parser is a list of
 // reads followed by one check. After an error, every read still returns a value within its bounds. A null field counts
 // as absent.

@@ -1,0 +1,48 @@
+#include "common/text/grammar/compile.h"
+
+#include "common/base/status.h"
+#include "common/text/concat.h"
+#include "common/text/grammar/gbnf.h"
+#include "common/text/grammar/json_schema.h"
+#include "common/text/grammar/limits.h"
+#include "common/text/grammar/pattern.h"
+
+namespace moestro::text::grammar {
+namespace {
+
+absl::StatusOr<Grammar> ParseRegex(std::string_view text) {
+  Grammar grammar;
+  const RuleId root = grammar.AddRule("root");
+  const auto write = [](Grammar& to, const CodePointSet& set) { return to.Class(set); };
+  MOE_ASSIGN_OR_RETURN(const NodeId body, ParsePattern(text, {.write = write}, &grammar));
+  grammar.Define(root, body);
+  return grammar;
+}
+
+absl::StatusOr<Grammar> Parse(const Constraint& constraint) {
+  switch (constraint.kind) {
+    case Constraint::Kind::kNone:
+      break;
+    case Constraint::Kind::kJsonObject:
+      return AnyJsonObject();
+    case Constraint::Kind::kJsonSchema:
+      return CompileJsonSchema(constraint.text);
+    case Constraint::Kind::kGrammar:
+      return ParseGbnf(constraint.text);
+    case Constraint::Kind::kRegex:
+      return ParseRegex(constraint.text);
+  }
+  return absl::InternalError("a constraint without a kind");
+}
+
+}  // namespace
+
+absl::StatusOr<Automaton> CompileConstraint(const Constraint& constraint) {
+  if (constraint.text.size() > kMaxConstraintBytes) {
+    return absl::InvalidArgumentError(Concat("longer than ", kMaxConstraintBytes, " bytes"));
+  }
+  MOE_ASSIGN_OR_RETURN(const Grammar grammar, Parse(constraint));
+  return Automaton::Compile(grammar);
+}
+
+}  // namespace moestro::text::grammar

@@ -1,0 +1,15 @@
+// Reads GBNF, the notation of grammars that llama.cpp's clients send.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/text/grammar/grammar.h"
+
+namespace moestro::text::grammar {
+
+// The root is the rule `root`. Supported: rules over several lines, literals, classes, `.`, groups, `|`, `*`, `+`, `?`,
+// `{m}`, `{m,}`, `{m,n}`, `{,n}` and comments; not supported: tokens in angle brackets. INVALID_ARGUMENT with the line.
+absl::StatusOr<Grammar> ParseGbnf(std::string_view text);
+
+}  // namespace moestro::text::grammar

@@ -1,0 +1,84 @@
+// A context-free grammar as its parsers write it: rules over bytes and code points.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/text/grammar/code_point_set.h"
+
+namespace moestro::text::grammar {
+
+using NodeId = int32_t;
+using RuleId = int32_t;
+
+// Nodes are made before those that contain them, and may stand in several. Rule 0 is the root.
+class Grammar {
+ public:
+  static constexpr uint32_t kUnbounded = UINT32_MAX;
+
+  struct Node {
+    enum class Kind {
+      kBytes,         // `bytes`, possibly none
+      kClass,         // one code point of `set`
+      kSequence,      // `children`, in order
+      kAlternatives,  // one of `children`
+      kRepeat,        // the only child, `min` to `max` times
+      kRule,          // what `rule` matches
+    };
+    Kind kind;
+    std::string bytes = {};
+    CodePointSet set = {};
+    std::vector<NodeId> children = {};
+    uint32_t min = 0;
+    uint32_t max = 0;
+    RuleId rule = 0;
+    int depth = 1;  // of nodes in each other
+  };
+  struct Rule {
+    std::string name;  // for messages
+    NodeId body = -1;  // -1: not defined yet
+  };
+
+  NodeId Bytes(std::string bytes) { return Add({.kind = Node::Kind::kBytes, .bytes = std::move(bytes)}); }
+  NodeId Class(CodePointSet set) { return Add({.kind = Node::Kind::kClass, .set = std::move(set)}); }
+  NodeId Sequence(std::vector<NodeId> children) {
+    return Add({.kind = Node::Kind::kSequence, .children = std::move(children)});
+  }
+  NodeId Alternatives(std::vector<NodeId> children) {
+    return Add({.kind = Node::Kind::kAlternatives, .children = std::move(children)});
+  }
+  NodeId Repeat(NodeId child, uint32_t min, uint32_t max) {
+    return Add({.kind = Node::Kind::kRepeat, .children = {child}, .min = min, .max = max});
+  }
+  NodeId Optional(NodeId child) { return Repeat(child, 0, 1); }
+  NodeId Call(RuleId rule) { return Add({.kind = Node::Kind::kRule, .rule = rule}); }
+
+  RuleId AddRule(std::string name) {
+    rules_.push_back({std::move(name)});
+    return static_cast<RuleId>(rules_.size() - 1);
+  }
+  void Define(RuleId rule, NodeId body) { rules_[rule].body = body; }
+  RuleId AddRule(std::string name, NodeId body) {
+    const RuleId rule = AddRule(std::move(name));
+    Define(rule, body);
+    return rule;
+  }
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<Rule>& rules() const { return rules_; }
+
+ private:
+  NodeId Add(Node node) {
+    for (const NodeId child : node.children) node.depth = std::max(node.depth, nodes_[child].depth + 1);
+    nodes_.push_back(std::move(node));
+    return static_cast<NodeId>(nodes_.size() - 1);
+  }
+
+  std::vector<Node> nodes_;
+  std::vector<Rule> rules_;
+};
+
+}  // namespace moestro::text::grammar

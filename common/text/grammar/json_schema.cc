@@ -1,0 +1,580 @@
+#include "common/text/grammar/json_schema.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/text/concat.h"
+#include "common/text/grammar/json_text.h"
+#include "common/text/grammar/limits.h"
+#include "common/text/grammar/pattern.h"
+#include "common/text/grammar/schema_merge.h"
+#include "common/text/grammar/string_formats.h"
+#include "common/text/json/json.h"
+#include "common/text/json/quoted.h"
+
+namespace moestro::text::grammar {
+namespace {
+
+// References and parts of allOf in each other: one that comes back to itself says nothing.
+constexpr int kMaxResolving = 64;
+// Schemas in each other, those of references that were merged included.
+constexpr int kMaxSchemaNesting = 128;
+// allOf and anyOf copy what stands beside them into every part.
+constexpr int kMaxSchemas = 8 * 1024;
+// Of a property beside additionalProperties, whose names must differ from it.
+constexpr size_t kMaxExcludedName = 256;
+// Beyond this a double does not tell whole numbers apart.
+constexpr double kMaxExact = 0x1p53;
+
+constexpr std::array<const char*, 7> kTypes = {"null", "boolean", "integer", "number", "string", "array", "object"};
+
+struct Keyword {
+  const char* name;
+  const char* type;  // of the values that it is about; "": of all
+};
+constexpr Keyword kKeywords[] = {{"type", ""},
+                                 {"enum", ""},
+                                 {"const", ""},
+                                 {"anyOf", ""},
+                                 {"oneOf", ""},
+                                 {"allOf", ""},
+                                 {"$ref", ""},
+                                 {"nullable", ""},
+                                 {"properties", "object"},
+                                 {"required", "object"},
+                                 {"additionalProperties", "object"},
+                                 {"items", "array"},
+                                 {"prefixItems", "array"},
+                                 {"minItems", "array"},
+                                 {"maxItems", "array"},
+                                 {"minLength", "string"},
+                                 {"maxLength", "string"},
+                                 {"pattern", "string"},
+                                 {"format", "string"},
+                                 {"minimum", "number"},
+                                 {"maximum", "number"},
+                                 {"exclusiveMinimum", "number"},
+                                 {"exclusiveMaximum", "number"}};
+
+const Schema* Find(const Schema& schema, const char* keyword) {
+  const auto found = schema.find(keyword);
+  return found == schema.end() ? nullptr : &*found;
+}
+
+std::string TypeOf(const Schema& value) {
+  if (value.is_null()) return "null";
+  if (value.is_boolean()) return "boolean";
+  if (value.is_string()) return "string";
+  if (value.is_array()) return "array";
+  if (value.is_object()) return "object";
+  return value.is_number_integer() ? "integer" : "number";
+}
+
+std::string Under(const std::string& where, std::string_view keyword) { return Concat(where, "/", keyword); }
+
+class SchemaCompiler {
+ public:
+  explicit SchemaCompiler(const Schema& root) : root_(root), json_(&grammar_) {}
+
+  absl::StatusOr<Grammar> Compile() {
+    const RuleId root = grammar_.AddRule("#");
+    references_["#"] = root;
+    MOE_ASSIGN_OR_RETURN(const NodeId body, Value(root_, "#", 0));
+    grammar_.Define(root, body);
+    return std::move(grammar_);
+  }
+
+ private:
+  absl::StatusOr<NodeId> Value(const Schema& schema, const std::string& where, int nesting) {
+    if (nesting > kMaxSchemaNesting) return SchemaError(where, "schemas are nested too deep");
+    if (++schemas_ > kMaxSchemas) return SchemaError(where, "too many schemas, with the parts of allOf and anyOf");
+    if (schema.is_boolean()) {
+      if (schema.get<bool>()) return json_.Value();
+      return SchemaError(where, "false allows no value");
+    }
+    if (!schema.is_object()) return SchemaError(where, "is not a schema: an object, true or false");
+    MOE_RETURN_IF_ERROR(CheckKeywords(schema, where));
+    if (const Schema* reference = Find(schema, "$ref")) {
+      if (!SaysMoreThan(schema, "$ref")) return Reference(*reference, where, nesting);
+    }
+    if (schema.contains("$ref") || schema.contains("allOf")) {
+      MOE_ASSIGN_OR_RETURN(const Schema resolved, Resolve(schema, where, 0));
+      return Value(resolved, where, nesting + 1);
+    }
+    if (schema.contains("anyOf") && schema.contains("oneOf")) {
+      return SchemaError(where, "anyOf and oneOf together cannot be enforced");
+    }
+    for (const char* keyword : {"anyOf", "oneOf"}) {
+      if (const Schema* parts = Find(schema, keyword)) return AnyOf(schema, *parts, keyword, where, nesting);
+    }
+    if (schema.contains("enum") || schema.contains("const")) return Enumeration(schema, where);
+    return AnyType(schema, where, nesting);
+  }
+
+  absl::Status CheckKeywords(const Schema& schema, const std::string& where) const {
+    for (const auto& [name, value] : schema.items()) {
+      const bool known = std::any_of(std::begin(kKeywords), std::end(kKeywords),
+                                     [&keyword = name](const Keyword& one) { return keyword == one.name; });
+      if (known || IsAnnotation(name)) continue;
+      return SchemaError(where, Concat(Quoted(name), " cannot be enforced"));
+    }
+    for (const char* name : {"properties", "$defs", "definitions"}) {
+      const Schema* value = Find(schema, name);
+      if (value != nullptr && !value->is_object()) return SchemaError(Under(where, name), "is not an object");
+    }
+    const Schema* nullable = Find(schema, "nullable");
+    if (nullable != nullptr && !nullable->is_boolean()) return SchemaError(where, "'nullable' is not true or false");
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<const Schema*> Target(const Schema& reference, const std::string& where) const {
+    if (!reference.is_string()) return SchemaError(where, "'$ref' is not a string");
+    const auto& text = reference.get_ref<const std::string&>();
+    if (text == "#") return &root_;
+    if (!text.starts_with("#/")) {
+      return SchemaError(where,
+                         Concat("'$ref' ", Quoted(text), ": only references into the schema itself (#/...) work"));
+    }
+    const Schema* at = &root_;
+    for (size_t begin = 2; begin <= text.size();) {
+      const size_t end = std::min(text.find('/', begin), text.size());
+      std::string part = text.substr(begin, end - begin);
+      for (const auto& [escape, plain] : {std::pair{"%24", "$"}, {"%20", " "}, {"~1", "/"}, {"~0", "~"}}) {
+        for (size_t found = part.find(escape); found != std::string::npos; found = part.find(escape, found + 1)) {
+          part.replace(found, std::string_view(escape).size(), plain);
+        }
+      }
+      const bool is_index = at->is_array() && !part.empty() && part.size() < 6 &&
+                            part.find_first_not_of("0123456789") == std::string::npos;
+      if (at->is_object() && at->contains(part)) {
+        at = &(*at)[part];
+      } else if (is_index && static_cast<size_t>(std::stoi(part)) < at->size()) {
+        at = &(*at)[std::stoi(part)];
+      } else {
+        return SchemaError(where, Concat("'$ref' ", Quoted(text), " is not in the schema"));
+      }
+      begin = end + 1;
+    }
+    return at;
+  }
+
+  absl::StatusOr<NodeId> Reference(const Schema& reference, const std::string& where, int nesting) {
+    MOE_ASSIGN_OR_RETURN(const Schema* const target, Target(reference, where));
+    const auto& text = reference.get_ref<const std::string&>();
+    const auto [entry, added] = references_.try_emplace(text, 0);
+    if (!added) return grammar_.Call(entry->second);
+    const RuleId rule = entry->second = grammar_.AddRule(text);
+    MOE_ASSIGN_OR_RETURN(const NodeId body, Value(*target, text, nesting + 1));
+    grammar_.Define(rule, body);
+    return grammar_.Call(rule);
+  }
+
+  // The schema with the targets of $ref and the parts of allOf merged into it.
+  absl::StatusOr<Schema> Resolve(const Schema& schema, const std::string& where, int resolving) {
+    if (resolving > kMaxResolving) return SchemaError(where, "$ref or allOf refers to itself");
+    if (schema == Schema(true)) return Schema::object();
+    if (!schema.is_object()) return SchemaError(where, "a part of allOf is not an object");
+    MOE_RETURN_IF_ERROR(CheckKeywords(schema, where));
+    if (++schemas_ > kMaxSchemas) return SchemaError(where, "too many schemas, with the parts of allOf and anyOf");
+    Schema merged = Without(Without(schema, "$ref"), "allOf");
+    if (const Schema* reference = Find(schema, "$ref")) {
+      MOE_ASSIGN_OR_RETURN(const Schema* const target, Target(*reference, where));
+      MOE_ASSIGN_OR_RETURN(const Schema part, Resolve(*target, where, resolving + 1));
+      MOE_ASSIGN_OR_RETURN(merged, MergeSchemas(part, merged, where));
+    }
+    if (const Schema* parts = Find(schema, "allOf")) {
+      if (!parts->is_array() || parts->empty()) return SchemaError(Under(where, "allOf"), "is not an array of schemas");
+      for (const Schema& one : *parts) {
+        MOE_ASSIGN_OR_RETURN(const Schema part, Resolve(one, Under(where, "allOf"), resolving + 1));
+        MOE_ASSIGN_OR_RETURN(merged, MergeSchemas(merged, part, where));
+      }
+    }
+    return merged;
+  }
+
+  // What stands beside anyOf applies to every part.
+  absl::StatusOr<NodeId> AnyOf(const Schema& schema, const Schema& parts, const char* keyword, const std::string& where,
+                               int nesting) {
+    const std::string inside = Under(where, keyword);
+    if (!parts.is_array() || parts.empty()) return SchemaError(inside, "is not an array of schemas");
+    const bool alone = !SaysMoreThan(schema, keyword);
+    const Schema beside = Without(schema, keyword);
+    std::vector<NodeId> ways;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::string place = Under(inside, std::to_string(i));
+      if (alone) {
+        MOE_ASSIGN_OR_RETURN(const NodeId way, Value(parts[i], place, nesting + 1));
+        ways.push_back(way);
+        continue;
+      }
+      MOE_ASSIGN_OR_RETURN(const Schema part, Resolve(parts[i], place, 0));
+      MOE_ASSIGN_OR_RETURN(const Schema merged, MergeSchemas(part, beside, place));
+      MOE_ASSIGN_OR_RETURN(const NodeId way, Value(merged, place, nesting + 1));
+      ways.push_back(way);
+    }
+    return grammar_.Alternatives(std::move(ways));
+  }
+
+  absl::StatusOr<std::vector<std::string>> TypesOf(const Schema& schema, const std::string& where) const {
+    std::vector<std::string> types;
+    if (const Schema* type = Find(schema, "type")) {
+      const Schema list = type->is_array() ? *type : Schema::array({*type});
+      for (const Schema& one : list) {
+        if (!one.is_string() || std::find(kTypes.begin(), kTypes.end(), one.get<std::string>()) == kTypes.end()) {
+          return SchemaError(Under(where, "type"),
+                             "is not one of null, boolean, integer, number, string, array, object");
+        }
+        types.push_back(one.get<std::string>());
+      }
+      if (types.empty()) return SchemaError(Under(where, "type"), "is empty");
+    } else {
+      // The keywords say which values are meant.
+      for (const Keyword& keyword : kKeywords) {
+        const bool is_new = std::find(types.begin(), types.end(), keyword.type) == types.end();
+        if (*keyword.type != '\0' && is_new && schema.contains(keyword.name)) types.emplace_back(keyword.type);
+      }
+    }
+    const Schema* nullable = Find(schema, "nullable");
+    const bool has_null = std::find(types.begin(), types.end(), "null") != types.end();
+    if (nullable != nullptr && nullable->get<bool>() && !has_null && !types.empty()) types.emplace_back("null");
+    return types;
+  }
+
+  absl::StatusOr<NodeId> Enumeration(const Schema& schema, const std::string& where) {
+    for (const auto& [name, value] : schema.items()) {
+      if (name == "enum" || name == "const" || name == "type" || name == "nullable" || IsAnnotation(name)) continue;
+      return SchemaError(where, Concat(Quoted(name), " beside enum or const cannot be enforced"));
+    }
+    Schema values = Schema::array();
+    if (const Schema* list = Find(schema, "enum")) {
+      if (!list->is_array()) return SchemaError(Under(where, "enum"), "is not an array");
+      values = *list;
+    }
+    if (const Schema* only = Find(schema, "const")) {
+      const bool fits = !schema.contains("enum") || std::find(values.begin(), values.end(), *only) != values.end();
+      values = Schema::array();
+      if (fits) values.push_back(*only);
+    }
+    MOE_ASSIGN_OR_RETURN(const std::vector<std::string> types, TypesOf(schema, where));
+    const auto has = [&](const std::string& type) {
+      return std::find(types.begin(), types.end(), type) != types.end();
+    };
+    std::vector<NodeId> ways;
+    for (const Schema& value : values) {
+      const std::string type = TypeOf(value);
+      const bool is_whole = value.is_number_float() && value.get<double>() == std::trunc(value.get<double>());
+      const bool fits =
+          types.empty() || has(type) || (type == "integer" && has("number")) || (is_whole && has("integer"));
+      if (fits) ways.push_back(grammar_.Bytes(value.dump()));
+    }
+    if (ways.empty()) return SchemaError(where, "enum or const has no value of the type");
+    return grammar_.Alternatives(std::move(ways));
+  }
+
+  absl::StatusOr<NodeId> AnyType(const Schema& schema, const std::string& where, int nesting) {
+    MOE_ASSIGN_OR_RETURN(const std::vector<std::string> types, TypesOf(schema, where));
+    if (types.empty()) return json_.Value();
+    std::vector<NodeId> ways;
+    for (const std::string& type : types) {
+      MOE_ASSIGN_OR_RETURN(const NodeId way, OneType(type, schema, where, nesting));
+      ways.push_back(way);
+    }
+    return grammar_.Alternatives(std::move(ways));
+  }
+
+  absl::StatusOr<NodeId> OneType(const std::string& type, const Schema& schema, const std::string& where, int nesting) {
+    if (type == "null") return json_.Null();
+    if (type == "boolean") return json_.Boolean();
+    if (type == "integer") return Integer(schema, where);
+    if (type == "number") return Number(schema, where);
+    if (type == "string") return String(schema, where);
+    if (type == "array") return Array(schema, where, nesting);
+    return Object(schema, where, nesting);
+  }
+
+  // A bound of numbers; no more exact ones than doubles hold.
+  absl::StatusOr<std::optional<double>> NumberOf(const Schema& schema, const char* keyword,
+                                                 const std::string& where) const {
+    const Schema* value = Find(schema, keyword);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_number()) return SchemaError(Under(where, keyword), "is not a number");
+    const double number = value->get<double>();
+    if (!(std::abs(number) <= kMaxExact)) return SchemaError(Under(where, keyword), "is beyond 2^53");
+    return number;
+  }
+
+  struct Range {
+    std::optional<double> min, max;
+    bool above = false, below = false;  // exclusive
+  };
+  absl::StatusOr<Range> RangeOf(const Schema& schema, const std::string& where) const {
+    Range range;
+    MOE_ASSIGN_OR_RETURN(range.min, NumberOf(schema, "minimum", where));
+    MOE_ASSIGN_OR_RETURN(range.max, NumberOf(schema, "maximum", where));
+    MOE_ASSIGN_OR_RETURN(const std::optional<double> above, NumberOf(schema, "exclusiveMinimum", where));
+    MOE_ASSIGN_OR_RETURN(const std::optional<double> below, NumberOf(schema, "exclusiveMaximum", where));
+    if (above.has_value() && (!range.min.has_value() || *above >= *range.min)) {
+      range.min = above;
+      range.above = true;
+    }
+    if (below.has_value() && (!range.max.has_value() || *below <= *range.max)) {
+      range.max = below;
+      range.below = true;
+    }
+    if (range.min.has_value() && range.max.has_value()) {
+      const bool is_empty = *range.min > *range.max || (*range.min == *range.max && (range.above || range.below));
+      if (is_empty) return SchemaError(where, "no number is between the minimum and the maximum");
+    }
+    return range;
+  }
+
+  absl::StatusOr<NodeId> Integer(const Schema& schema, const std::string& where) {
+    MOE_ASSIGN_OR_RETURN(const Range range, RangeOf(schema, where));
+    std::optional<int64_t> min, max;
+    if (range.min.has_value()) {
+      min = static_cast<int64_t>(std::ceil(*range.min));
+      if (range.above && static_cast<double>(*min) == *range.min) ++*min;
+    }
+    if (range.max.has_value()) {
+      max = static_cast<int64_t>(std::floor(*range.max));
+      if (range.below && static_cast<double>(*max) == *range.max) --*max;
+    }
+    if (min.has_value() && max.has_value() && *min > *max) {
+      return SchemaError(where, "no integer is between the minimum and the maximum");
+    }
+    if (!min.has_value() && !max.has_value()) return json_.Integer();
+    return json_.IntegerBetween(min, max);
+  }
+
+  absl::StatusOr<NodeId> Number(const Schema& schema, const std::string& where) {
+    MOE_ASSIGN_OR_RETURN(const Range range, RangeOf(schema, where));
+    std::optional<JsonText::Bound> min, max;
+    for (const std::optional<double>& bound : {range.min, range.max}) {
+      if (bound.has_value() && *bound != std::trunc(*bound)) {
+        return SchemaError(where, "a minimum or maximum of numbers that is not whole cannot be enforced");
+      }
+    }
+    if (range.min.has_value()) min = JsonText::Bound{static_cast<int64_t>(*range.min), range.above};
+    if (range.max.has_value()) max = JsonText::Bound{static_cast<int64_t>(*range.max), range.below};
+    if (!min.has_value() && !max.has_value()) return json_.Number();
+    return json_.NumberBetween(min, max);
+  }
+
+  // A count such as minLength.
+  absl::StatusOr<std::optional<uint32_t>> Count(const Schema& schema, const char* keyword,
+                                                const std::string& where) const {
+    const Schema* value = Find(schema, keyword);
+    if (value == nullptr) return std::nullopt;
+    const double number = value->is_number() ? value->get<double>() : -1;
+    if (number < 0 || number != std::trunc(number)) return SchemaError(Under(where, keyword), "is not a count");
+    if (number > static_cast<double>(kMaxRepetitions)) {
+      return SchemaError(Under(where, keyword), Concat("above ", kMaxRepetitions, " cannot be enforced"));
+    }
+    return static_cast<uint32_t>(number);
+  }
+
+  absl::StatusOr<NodeId> String(const Schema& schema, const std::string& where) {
+    MOE_ASSIGN_OR_RETURN(const std::optional<uint32_t> min, Count(schema, "minLength", where));
+    MOE_ASSIGN_OR_RETURN(const std::optional<uint32_t> max, Count(schema, "maxLength", where));
+    const bool has_length = min.value_or(0) > 0 || max.has_value();
+    const Schema* pattern = Find(schema, "pattern");
+    const Schema* format = Find(schema, "format");
+    if ((pattern != nullptr) + (format != nullptr) + has_length > 1) {
+      return SchemaError(where, "only one of pattern, format and a length (minLength, maxLength) can be enforced");
+    }
+    for (const Schema* text : {pattern, format}) {
+      if (text != nullptr && !text->is_string()) return SchemaError(where, "pattern or format is not a string");
+    }
+    if (pattern != nullptr) return Pattern(pattern->get<std::string>(), /*anywhere=*/true, where);
+    if (format != nullptr) {
+      const std::string expression = FormatPattern(format->get<std::string>());
+      if (!expression.empty()) return Pattern(expression, /*anywhere=*/false, where);
+      return SchemaError(where, Concat("'format' ", Quoted(format->get<std::string>()),
+                                       " cannot be enforced; supported: ", SupportedFormats()));
+    }
+    if (!has_length) return json_.String();
+    if (max.has_value() && *max < min.value_or(0)) return SchemaError(where, "maxLength is below minLength");
+    const NodeId character = JsonText::Character(grammar_, CodePointSet::All());
+    return json_.StringOf(grammar_.Repeat(character, min.value_or(0), max.value_or(Grammar::kUnbounded)));
+  }
+
+  absl::StatusOr<NodeId> Pattern(const std::string& pattern, bool anywhere, const std::string& where) {
+    const absl::StatusOr<NodeId> content =
+        ParsePattern(pattern, {.anywhere = anywhere, .write = &JsonText::Character}, &grammar_);
+    if (!content.ok()) return Annotate(content.status(), Concat("schema: ", where, "/pattern"));
+    return json_.StringOf(*content);
+  }
+
+  // Rules for items and properties: a schema in a repetition or in two alternatives is compiled once.
+  absl::StatusOr<NodeId> AsRule(const Schema& schema, const std::string& where, int nesting) {
+    MOE_ASSIGN_OR_RETURN(const NodeId body, Value(schema, where, nesting + 1));
+    return grammar_.nodes()[body].kind == Grammar::Node::Kind::kRule ? body
+                                                                     : grammar_.Call(grammar_.AddRule(where, body));
+  }
+
+  NodeId CommaThen(NodeId item) { return grammar_.Sequence({grammar_.Bytes(","), json_.Space(), item}); }
+
+  absl::StatusOr<NodeId> Array(const Schema& schema, const std::string& where, int nesting) {
+    MOE_ASSIGN_OR_RETURN(const std::optional<uint32_t> min_items, Count(schema, "minItems", where));
+    MOE_ASSIGN_OR_RETURN(const std::optional<uint32_t> max_items, Count(schema, "maxItems", where));
+    const uint32_t min = min_items.value_or(0);
+    uint32_t max = max_items.value_or(Grammar::kUnbounded);
+    if (max < min) return SchemaError(where, "maxItems is below minItems");
+    std::vector<NodeId> first;  // of prefixItems
+    if (const Schema* prefix = Find(schema, "prefixItems")) {
+      const std::string inside = Under(where, "prefixItems");
+      if (!prefix->is_array()) return SchemaError(inside, "is not an array of schemas");
+      for (size_t i = 0; i < std::min<size_t>(prefix->size(), max); ++i) {
+        MOE_ASSIGN_OR_RETURN(const NodeId item, Value((*prefix)[i], Under(inside, std::to_string(i)), nesting + 1));
+        first.push_back(item);
+      }
+    }
+    const auto given = static_cast<uint32_t>(first.size());
+    const Schema* items = Find(schema, "items");
+    const bool closed = items == nullptr ? given > 0 && min <= given : *items == Schema(false);
+    if (closed) max = std::min(max, given);
+    if (max < min) return SchemaError(where, "minItems is above the number of prefixItems, and items is false");
+    std::vector<NodeId> parts = {grammar_.Bytes("[")};
+    for (uint32_t i = 0; i < given; ++i) {
+      if (i > 0) parts.push_back(grammar_.Bytes(","));
+      parts.push_back(json_.Space());
+      parts.push_back(first[i]);
+    }
+    if (max > given) {
+      NodeId item = -1;
+      if (items == nullptr) {
+        item = json_.Value();
+      } else {
+        MOE_ASSIGN_OR_RETURN(item, AsRule(*items, Under(where, "items"), nesting));
+      }
+      const uint32_t least = min > given ? min - given : 0;
+      const uint32_t most = max == Grammar::kUnbounded ? max : max - given;
+      const auto minus_one = [](uint32_t count) {
+        return count == Grammar::kUnbounded || count == 0 ? count : count - 1;
+      };
+      if (given > 0) {
+        parts.push_back(grammar_.Repeat(CommaThen(item), least, most));
+      } else {
+        const NodeId more = grammar_.Repeat(CommaThen(item), minus_one(least), minus_one(most));
+        const NodeId all = grammar_.Sequence({json_.Space(), item, more});
+        parts.push_back(least == 0 ? grammar_.Optional(all) : all);
+      }
+    }
+    parts.push_back(json_.Space());
+    parts.push_back(grammar_.Bytes("]"));
+    return grammar_.Sequence(std::move(parts));
+  }
+
+  struct Property {
+    NodeId pair;  // a call: it stands in two places
+    bool required;
+  };
+
+  absl::StatusOr<NodeId> Object(const Schema& schema, const std::string& where, int nesting) {
+    static const Schema kNone = Schema::object();
+    const Schema* named = Find(schema, "properties");
+    const Schema& properties = named == nullptr ? kNone : *named;
+    std::vector<std::string> required;
+    if (const Schema* list = Find(schema, "required")) {
+      if (!list->is_array()) return SchemaError(Under(where, "required"), "is not an array");
+      for (const Schema& name : *list) {
+        if (!name.is_string()) return SchemaError(Under(where, "required"), "is not an array of names");
+        required.push_back(name.get<std::string>());
+      }
+      std::sort(required.begin(), required.end());
+    }
+    const Schema* additional = Find(schema, "additionalProperties");
+    const bool is_open = additional == nullptr ? named == nullptr && required.empty() : *additional != Schema(false);
+    if (is_open && properties.empty() && required.empty() && (additional == nullptr || *additional == Schema(true))) {
+      return json_.Object();
+    }
+    std::vector<Property> members;
+    std::vector<std::string> names;
+    const auto add = [&](const std::string& name, const Schema& value, const std::string& place) -> absl::Status {
+      const bool is_required = std::binary_search(required.begin(), required.end(), name);
+      names.push_back(name);
+      if (value == Schema(false) && !is_required) return absl::OkStatus();
+      MOE_ASSIGN_OR_RETURN(const NodeId node, Value(value, place, nesting + 1));
+      const NodeId pair = json_.Pair(grammar_.Bytes(Schema(name).dump()), node);
+      members.push_back({grammar_.Call(grammar_.AddRule(place, pair)), is_required});
+      return absl::OkStatus();
+    };
+    for (const auto& [name, value] : properties.items()) {
+      MOE_RETURN_IF_ERROR(add(name, value, Under(Under(where, "properties"), name)));
+    }
+    for (const std::string& name : required) {
+      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+      if (additional != nullptr && *additional == Schema(false)) {
+        return SchemaError(Under(where, "required"), Concat(Quoted(name), " is not in properties"));
+      }
+      MOE_RETURN_IF_ERROR(add(name, additional == nullptr ? Schema(true) : *additional, Under(where, "required")));
+    }
+    NodeId other = -1;
+    if (is_open) {
+      for (const std::string& name : names) {
+        if (name.size() > kMaxExcludedName) return SchemaError(where, "a name too long beside additionalProperties");
+      }
+      const Schema any = true;
+      MOE_ASSIGN_OR_RETURN(const NodeId value, AsRule(additional == nullptr ? any : *additional,
+                                                      Under(where, "additionalProperties"), nesting));
+      const NodeId key = names.empty() ? json_.String() : json_.StringExcept(names);
+      other = json_.Pair(grammar_.Call(grammar_.AddRule(Under(where, "(other name)"), key)), value);
+    }
+    return Members(members, other, where);
+  }
+
+  // In the order of the schema; what is optional may be left out. `other`: -1, or a pair that may follow many times.
+  NodeId Members(const std::vector<Property>& members, NodeId other, const std::string& where) {
+    const NodeId nothing = grammar_.Bytes("");
+    // What may follow where a member stands already, and where none does.
+    NodeId after = nothing, first = nothing;
+    if (other >= 0) {
+      after = grammar_.Repeat(CommaThen(other), 0, Grammar::kUnbounded);
+      first = grammar_.Optional(grammar_.Sequence({json_.Space(), other, after}));
+    }
+    bool in_rule = true;  // `after` is small
+    for (size_t i = members.size(); i-- > 0;) {
+      const auto& [pair, required] = members[i];
+      // Both use what follows: it becomes a rule, or it would double with each member.
+      if (!std::exchange(in_rule, false)) {
+        after = grammar_.Call(grammar_.AddRule(Concat(where, " (rest)"), after));
+        first = grammar_.Call(grammar_.AddRule(Concat(where, " (members)"), first));
+      }
+      const NodeId begun = grammar_.Sequence({json_.Space(), pair, after});
+      const NodeId more = grammar_.Sequence({CommaThen(pair), after});
+      first = required ? begun : grammar_.Alternatives({begun, first});
+      after = required ? more : grammar_.Alternatives({more, after});
+    }
+    return grammar_.Sequence({grammar_.Bytes("{"), first, json_.Space(), grammar_.Bytes("}")});
+  }
+
+  const Schema& root_;
+  Grammar grammar_;
+  JsonText json_;
+  std::map<std::string, RuleId, std::less<>> references_;
+  int schemas_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<Grammar> CompileJsonSchema(std::string_view schema) {
+  MOE_ASSIGN_OR_RETURN(const Schema root, ParseOrderedJsonObject(schema, "schema"));
+  return SchemaCompiler(root).Compile();
+}
+
+Grammar AnyJsonObject() {
+  Grammar grammar;
+  const RuleId root = grammar.AddRule("root");
+  JsonText json(&grammar);
+  grammar.Define(root, json.Object());
+  return grammar;
+}
+
+}  // namespace moestro::text::grammar

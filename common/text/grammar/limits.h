@@ -1,0 +1,33 @@
+// Limits that keep a client's grammar or schema from occupying threads and memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace moestro::text::grammar {
+
+// Text of a constraint. Published tool schemas stay below 64 KiB.
+inline constexpr size_t kMaxConstraintBytes = 256 * 1024;
+// Groups in each other, in a GBNF grammar or a regular expression.
+inline constexpr int kMaxNesting = 100;
+inline constexpr size_t kMaxRules = 16 * 1024;
+// Counts of a repetition, such as maxLength and maxItems.
+inline constexpr int64_t kMaxRepetitions = 16 * 1024;
+// States and edges of a compiled grammar: some 10 MB at most.
+inline constexpr size_t kMaxStates = 256 * 1024;
+inline constexpr size_t kMaxEdges = 512 * 1024;
+// Steps that compiling may take: well below a second.
+inline constexpr int64_t kMaxCompileSteps = 8 * 1024 * 1024;
+// Where an output can stand in a grammar at the same time. A grammar of a language for programs needs tens.
+inline constexpr size_t kMaxPositions = 4096;
+// What a matcher keeps between two masks: sets of callers, configurations, and the positions in both, of 8 bytes each.
+// Beyond these it forgets what it can compute again.
+inline constexpr size_t kKeptCalls = 16 * 1024;
+inline constexpr size_t kKeptConfigurations = 4096;
+inline constexpr size_t kKeptPositions = 512 * 1024;
+// Within one mask it may reach this multiple of them.
+inline constexpr size_t kMaskGrowth = 8;
+// Positions and tokens that one mask may visit: about a second. A mask of JSON visits some ten thousand.
+inline constexpr int64_t kMaxMaskSteps = 20 * 1000 * 1000;
+
+}  // namespace moestro::text::grammar

@@ -1,0 +1,146 @@
+#include "common/text/grammar/schema_merge.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/base/status.h"
+#include "common/text/concat.h"
+#include "common/text/json/quoted.h"
+
+namespace moestro::text::grammar {
+namespace {
+
+constexpr std::array<std::string_view, 18> kAnnotations = {
+    "$schema",     "$id",           "$comment",     "$defs",   "definitions",     "title",
+    "description", "default",       "examples",     "example", "deprecated",      "readOnly",
+    "writeOnly",   "discriminator", "externalDocs", "xml",     "contentEncoding", "contentMediaType"};
+
+bool IsOneOf(std::string_view keyword, std::initializer_list<const char*> names) {
+  return std::find(names.begin(), names.end(), keyword) != names.end();
+}
+
+// As an array.
+Schema Types(const Schema& type) { return type.is_array() ? type : Schema::array({type}); }
+
+bool Includes(const Schema& types, const Schema& type) {
+  return std::find(types.begin(), types.end(), type) != types.end();
+}
+
+absl::StatusOr<Schema> MergeTypes(const Schema& a, const Schema& b, const std::string& where) {
+  const Schema left = Types(a), right = Types(b);
+  Schema common = Schema::array();
+  for (const Schema& type : left) {
+    if (Includes(right, type) || (type == "integer" && Includes(right, "number"))) common.push_back(type);
+    if (type == "number" && !Includes(right, "number") && Includes(right, "integer")) common.push_back("integer");
+  }
+  if (common.empty()) return SchemaError(where, "no value has both types");
+  return common;
+}
+
+// Both schemas as one: an allOf, flat and without repetitions.
+Schema Both(const Schema& a, const Schema& b) {
+  const bool is_list = a.is_object() && a.size() == 1 && a.contains("allOf") && a["allOf"].is_array();
+  Schema parts = is_list ? a["allOf"] : Schema::array({a});
+  if (!Includes(parts, b)) parts.push_back(b);
+  return {{"allOf", std::move(parts)}};
+}
+
+Schema MergeProperties(const Schema& a, const Schema& b) {
+  Schema merged = a;
+  for (const auto& [name, schema] : b.items()) {
+    const auto mine = merged.find(name);
+    if (mine == merged.end()) {
+      merged[name] = schema;
+    } else if (*mine != schema) {
+      *mine = Both(*mine, schema);
+    }
+  }
+  return merged;
+}
+
+// `closed` has additionalProperties, of which `other` says nothing: it may not have properties that the first does not
+// name.
+absl::Status CheckClosed(const Schema& closed, const Schema& other, const std::string& where) {
+  const Schema none = Schema::object();
+  const Schema& mine = closed.contains("properties") ? closed["properties"] : none;
+  const Schema& theirs = other.contains("properties") ? other["properties"] : none;
+  for (const auto& [name, schema] : theirs.items()) {
+    if (mine.contains(name)) continue;
+    return SchemaError(where,
+                       Concat("'additionalProperties' of one part applies to ", Quoted(name), " of another part"));
+  }
+  return absl::OkStatus();
+}
+
+Schema MergeRequired(const Schema& a, const Schema& b) {
+  Schema all = a;
+  for (const Schema& name : b) {
+    if (!Includes(all, name)) all.push_back(name);
+  }
+  return all;
+}
+
+}  // namespace
+
+absl::Status SchemaError(std::string_view where, std::string_view what) {
+  return absl::InvalidArgumentError(Concat("schema: ", Printable(where), ": ", what));
+}
+
+bool IsAnnotation(std::string_view keyword) {
+  return keyword.starts_with("x-") ||
+         std::find(kAnnotations.begin(), kAnnotations.end(), keyword) != kAnnotations.end();
+}
+
+bool SaysMoreThan(const Schema& schema, std::string_view except) {
+  for (const auto& [keyword, value] : schema.items()) {
+    if (keyword != except && !IsAnnotation(keyword)) return true;
+  }
+  return false;
+}
+
+Schema Without(Schema schema, std::string_view keyword) {
+  schema.erase(std::string(keyword));
+  return schema;
+}
+
+absl::StatusOr<Schema> MergeSchemas(const Schema& a, const Schema& b, const std::string& where) {
+  Schema merged = Schema::object();
+  for (const auto& [keyword, value] : a.items()) {
+    if (!IsAnnotation(keyword)) merged[keyword] = value;
+  }
+  if (a.contains("additionalProperties")) MOE_RETURN_IF_ERROR(CheckClosed(a, b, where));
+  if (b.contains("additionalProperties")) MOE_RETURN_IF_ERROR(CheckClosed(b, a, where));
+  for (const auto& [keyword, value] : b.items()) {
+    if (IsAnnotation(keyword)) continue;
+    if (!merged.contains(keyword)) {
+      merged[keyword] = value;
+      continue;
+    }
+    Schema& mine = merged[keyword];
+    if (mine == value) continue;
+    const bool are_numbers = mine.is_number() && value.is_number();
+    if (keyword == "type") {
+      MOE_ASSIGN_OR_RETURN(mine, MergeTypes(mine, value, where));
+    } else if (keyword == "properties" && mine.is_object() && value.is_object()) {
+      mine = MergeProperties(mine, value);
+    } else if (keyword == "required" && mine.is_array() && value.is_array()) {
+      mine = MergeRequired(mine, value);
+    } else if (keyword == "nullable" && mine.is_boolean() && value.is_boolean()) {
+      mine = mine.get<bool>() && value.get<bool>();
+    } else if (are_numbers && IsOneOf(keyword, {"minimum", "exclusiveMinimum", "minLength", "minItems"})) {
+      mine = std::max(mine, value);
+    } else if (are_numbers && IsOneOf(keyword, {"maximum", "exclusiveMaximum", "maxLength", "maxItems"})) {
+      mine = std::min(mine, value);
+    } else if (keyword == "items") {
+      mine = Both(mine, value);
+    } else if (keyword == "enum" && mine.is_array() && value.is_array()) {
+      std::erase_if(mine.get_ref<Schema::array_t&>(),
+                    [&theirs = value](const Schema& one) { return !Includes(theirs, one); });
+    } else {
+      return SchemaError(where, Concat(Quoted(keyword), " twice with different values cannot be enforced"));
+    }
+  }
+  return merged;
+}
+
+}  // namespace moestro::text::grammar

@@ -1,0 +1,89 @@
+#include "common/text/grammar/gbnf.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "tests/common/text/grammar/grammar_fixture.h"
+
+namespace moestro::text::grammar {
+namespace {
+
+using testing::HasSubstr;
+constexpr Constraint::Kind kGrammar = Constraint::Kind::kGrammar;
+
+struct Golden {
+  const char* grammar;
+  std::vector<std::string> whole;
+  std::vector<std::string> none;
+};
+
+TEST(GbnfTest, MatchesAsLlamaCppSays) {
+  const std::vector<Golden> goldens = {
+      {R"(root ::= "a" [bc]+ "d"?)", {"ab", "abcbd", "acd"}, {"a d", "b", "abdd"}},
+      {"# comment\nroot  ::= expr # more\nexpr ::= term (\"+\" term)*\nterm ::= [0-9]{1,3} | \"(\" expr \")\"\n",
+       {"1", "12+345", "(1+(2+3))+4"},
+       {"1234", "1++2", "1)"}},
+      {R"(root ::= "\x41\u00e9\U0001F600\n\t\\\"")",
+       {"A\u00e9\U0001F600\n\t\\\""},
+       {"A"
+        "e"}},
+      {"root ::= [^\"\\\\]{2}", {"ab", "\u20ac\u00e9"}, {"a\"", "\\a", "abc"}},
+      {"root ::= .", {"x", "\n", "\u20ac"}, {"xy"}},
+      {"root ::= (\n  \"a\"\n  | \"b\"\n)\n", {"a", "b"}, {"ab"}},
+      {"root ::= \"a\" |\n  \"b\"\n  | \"c\"", {"a", "b", "c"}, {"d"}},
+      {"root ::= \"ab\"{2} \"c\"{,2} [-x]{1,}", {"abab-", "ababccx-"}, {"abb-", "ababccc-"}},
+      {"root ::= \"a\" root | \"\"", {"", "aaaa"}, {"b"}},
+      {"root ::= a-b\na-b ::= [a-c-]", {"a", "c", "-"}, {"d"}},
+      {"root ::= \"\"", {""}, {"a"}},
+      // The same text on two ways, and a rule that may be nothing in the middle.
+      {"root ::= x x x\nx ::= \"a\"*", {"", "a", "aaaaaaa"}, {"b"}},
+  };
+  for (const Golden& golden : goldens) {
+    const auto automaton = MakeAutomaton(kGrammar, golden.grammar);
+    ASSERT_NE(automaton, nullptr);
+    for (const std::string& text : golden.whole)
+      EXPECT_TRUE(Matches(automaton, text)) << golden.grammar << "\n" << text;
+    for (const std::string& text : golden.none) {
+      EXPECT_EQ(FitOf(automaton, text), Fit::kNone) << golden.grammar << "\n" << text;
+    }
+  }
+}
+
+TEST(GbnfTest, KnowsWhatOnlyBeginsAText) {
+  const auto automaton = MakeAutomaton(kGrammar, "root ::= \"\u20ac\" \"x\"");
+  const std::string euro = "\u20ac";
+  EXPECT_EQ(FitOf(automaton, euro.substr(0, 1)), Fit::kBegins);
+  EXPECT_EQ(FitOf(automaton, euro), Fit::kBegins);
+  EXPECT_EQ(FitOf(automaton, euro.substr(1)), Fit::kNone);
+}
+
+TEST(GbnfTest, ErrorsNameTheLine) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "no rule 'root'"},
+      {"x ::= \"a\"", "no rule 'root'"},
+      {"root ::= \"a\"\nroot ::= \"b\"", "grammar line 2: rule 'root' is defined twice"},
+      {"root ::= \"a\"\n  missing", "grammar line 2: expected '::='"},
+      {"root ::= \"a\"\nx ::= y\n", "grammar line 2: rule 'y' is not defined"},
+      {"\nroot ::= \"a", "grammar line 2: expected the end of the literal"},
+      {"root ::= (\"a\"\n", "grammar line 1: '(' without ')'"},
+      {"root ::= \"a\")", "grammar line 1: expected the end of the line, not ')'"},
+      {"root ::= \"\\q\"", "malformed escape"},
+      {"root ::= \"\\ud800\"", "malformed escape"},
+      {"root ::= [z-a]", "ends before it begins"},
+      {"root ::= \"a\"{3,2}", "fewer than the least"},
+      {"root ::= \"a\"{100000}", "more than 16384 repetitions"},
+      {"root ::= \"a\"{}", "expected a count"},
+      {"root ::= <think>", "angle brackets"},
+      {"root : \"a\"", "expected '::='"},
+      {"root ::= \xff", "invalid UTF-8 at byte 9"},
+      {"root ::= root \"a\" | \"b\"", "rule 'root' begins with itself (left recursion)"},
+      {"root ::= a\na ::= b\nb ::= \"x\"? a \"y\" | \"z\"", "begins with itself"},
+      {"root ::= \"a\" loop\nloop ::= \"b\" loop", "rule 'loop' matches no text that ends"},
+      {"root ::= []", "matches no text"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_THAT(ErrorOf(kGrammar, text), HasSubstr(message)) << text;
+}
+
+}  // namespace
+}  // namespace moestro::text::grammar

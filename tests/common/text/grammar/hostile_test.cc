@@ -1,0 +1,101 @@
+// Constraints that are made to occupy a server: each ends, soon, with a clear error, or works.
+#include <string>
+
+#include "common/text/grammar/limits.h"
+#include "gmock/gmock.h"
+#include "tests/common/text/grammar/grammar_fixture.h"
+
+namespace moestro::text::grammar {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+using Kind = Constraint::Kind;
+
+std::string Repeated(const std::string& text, size_t times) {
+  std::string all;
+  for (size_t i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+TEST(HostileTest, DeepNestingIsRefused) {
+  EXPECT_THAT(ErrorOf(Kind::kGrammar, "root ::= " + Repeated("(", 50000) + "\"a\"" + Repeated(")", 50000)),
+              HasSubstr("nested deeper than 100"));
+  EXPECT_THAT(ErrorOf(Kind::kGrammar, "root ::= \"a\"" + Repeated("*", 50000)), HasSubstr("too many repetitions"));
+  EXPECT_THAT(ErrorOf(Kind::kRegex, Repeated("(", 50000) + "a" + Repeated(")", 50000)),
+              HasSubstr("nested deeper than 100"));
+  EXPECT_THAT(ErrorOf(Kind::kJsonSchema, Repeated(R"({"items":)", 5000) + "{}" + Repeated("}", 5000)),
+              HasSubstr("nested deeper than 64"));
+  std::string references = R"({"$ref":"#/$defs/0","$defs":{)";
+  for (int i = 0; i < 1000; ++i) {
+    references += "\"" + std::to_string(i) + R"(":{"items":{"$ref":"#/$defs/)" + std::to_string(i + 1) + "\"}},";
+  }
+  EXPECT_THAT(ErrorOf(Kind::kJsonSchema, references + R"("1000":{}}})"), HasSubstr("nested too deep"));
+}
+
+TEST(HostileTest, HugeRepetitionsAreRefused) {
+  EXPECT_THAT(ErrorOf(Kind::kGrammar, "root ::= (((\"a\"{1000}){1000}){1000}){1000}"), HasSubstr("too large"));
+  EXPECT_THAT(ErrorOf(Kind::kGrammar, "root ::= ((((\"\"){16000}){16000}){16000}){16000}"), HasSubstr("too large"));
+  EXPECT_THAT(ErrorOf(Kind::kGrammar, "root ::= (\"a\"?){0,16000}"), HasSubstr("too large"));
+  EXPECT_THAT(ErrorOf(Kind::kRegex, "((((a|b){1,999}){1,999}){1,999}){1,999}"), HasSubstr("too large"));
+  EXPECT_THAT(ErrorOf(Kind::kJsonSchema, R"({"items":{"type":"string","minLength":8000},"minItems":8000})"), "compiles")
+      << "the items are one rule";
+  std::string doubling;  // each rule calls the next twice
+  for (int i = 0; i < 60; ++i)
+    doubling += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " r" + std::to_string(i + 1) + "\n";
+  EXPECT_EQ(ErrorOf(Kind::kGrammar, "root ::= r0\n" + doubling + "r60 ::= \"a\""), "compiles");
+  EXPECT_THAT(ErrorOf(Kind::kGrammar, "root ::= \"" + std::string(kMaxConstraintBytes, 'a') + "\""),
+              HasSubstr("longer than"));
+}
+
+TEST(HostileTest, PartsThatMultiplyAreRefused) {
+  // Each definition has the one before twice, with something beside: 2^25 schemas.
+  std::string schema = R"({"$ref":"#/$defs/25","$defs":{"0":{"type":"object"})";
+  for (int i = 1; i <= 25; ++i) {
+    const std::string before =
+        "{\"$ref\":\"#/$defs/" + std::to_string(i - 1) + "\",\"minItems\":" + std::to_string(i) + "}";
+    schema += ",\"" + std::to_string(i) + "\":{\"allOf\":[" + before + "," + before + "]}";
+  }
+  EXPECT_THAT(ErrorOf(Kind::kJsonSchema, schema + "}}"), HasSubstr("too many schemas"));
+  EXPECT_THAT(ErrorOf(Kind::kJsonSchema, R"({"type":"object","anyOf":[{"$ref":"#"},{"$ref":"#"},{"minimum":1}]})"),
+              AnyOf(HasSubstr("too many schemas"), HasSubstr("too deep"), HasSubstr("twice")));
+}
+
+// Follows `text` as long as it can. The number of ways through the grammar grows exponentially with its length.
+absl::Status Follow(const std::string& grammar, const std::string& text) {
+  const auto automaton = MakeAutomaton(Kind::kGrammar, grammar);
+  Matcher matcher(automaton);
+  Matcher::Configuration at = matcher.start();
+  for (const char c : text) {
+    at = matcher.Compact(matcher.Next(at, static_cast<uint8_t>(c)));
+    matcher.RestartSteps();
+    if (!matcher.status().ok()) return matcher.status();
+    EXPECT_NE(at, Matcher::kDead);
+    if (at == Matcher::kDead) break;
+  }
+  return matcher.status();
+}
+
+TEST(HostileTest, AmbiguousGrammarsEnd) {
+  const std::string as(3000, 'a');
+  // Two ways at every character that end in the same place.
+  EXPECT_TRUE(Follow("root ::= (\"a\" | \"a\")*", as).ok());
+  EXPECT_TRUE(Follow("root ::= x*\nx ::= \"a\" | y\ny ::= \"a\"", as).ok());
+  EXPECT_TRUE(Follow("root ::= (\"a\"* \"a\"*)* \"b\"", as).ok());
+  // Two ways that must be told apart at the end: 2^3000 stacks, but one set of callers for each depth.
+  EXPECT_TRUE(Follow("root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"x\"", as + "x" + std::string(3000, 'b')).ok());
+  EXPECT_THAT(std::string(Follow("root ::= \"a\" root \"b\" | \"x\"", std::string(100000, 'a')).message()),
+              HasSubstr("nests too deep"));
+  // Every split of the text into parts.
+  const absl::Status many = Follow("root ::= s\ns ::= \"a\" s s | \"a\"", std::string(20000, 'a'));
+  EXPECT_THAT(std::string(many.message()), AnyOf("", HasSubstr("the grammar cannot be followed")));
+}
+
+TEST(HostileTest, ManyPositionsAreAnError) {
+  std::string grammar = "root ::= ";
+  for (int i = 0; i < 5000; ++i) grammar += "(\"a\"* \"" + std::to_string(i) + "\")|";
+  EXPECT_THAT(std::string(Follow(grammar + "\"x\"", "aaaa").message()), HasSubstr("too ambiguous"));
+}
+
+}  // namespace
+}  // namespace moestro::text::grammar
