@@ -2,8 +2,9 @@
 // Offsets are from the pool's start; little-endian.
 //
 //   [PoolHeader][LeaseSlot x lease_slots][page 0][page 1]...        pages start on a 4096-byte boundary
-//   page: BF16 [num_layers][page_tokens][kv_dim], MLA: normalised latent (kv_lora_rank), then the rotated key;
-//   GQA: the rotated keys of all kv heads, then their values
+//   page: [num_layers] blocks of a layer, BF16. What a token puts into one, its entry, is kv_dim numbers:
+//     MLA: the normalised latent (kv_lora_rank), then the rotated key. A block is rows: [page_tokens][kv_dim]
+//     GQA: the rotated keys of all KV heads, then their values. A block is packed (kv_block.h)
 #pragma once
 
 #include <pthread.h>
@@ -11,24 +12,30 @@
 #include <atomic>
 #include <cstdint>
 
+#include "common/kv/kv_block.h"
+
 namespace moestro::kv {
 
 inline constexpr uint64_t kKvPoolMagic = 0x3130564b54534f4dull;  // the bytes "MOSTKV01"
 // 2: a lease may begin with pages that others read too; a writer of version 1 could write into them.
 // 3: a writer renews its lease, and reports a failed computation. Leases of a writer that does not renew would time
 // out.
-inline constexpr uint32_t kKvPoolLayoutVersion = 3;
-inline constexpr uint16_t kPoison = 0x7fc0;  // BF16 NaN: tests fill pages that nobody may read with it
-inline constexpr int64_t kPageTokens = 64;   // also the block over which attention is reduced in fixed order
+// 4: blocks for grouped queries are packed.
+inline constexpr uint32_t kKvPoolLayoutVersion = 4;
+inline constexpr uint16_t kPoison = 0x7fc0;           // BF16 NaN: tests fill pages that nobody may read with it
+inline constexpr int64_t kPageTokens = kBlockTokens;  // also the block over which attention is reduced in fixed order
 
 struct KvGeometry {
   int64_t num_layers = 0;
-  int64_t kv_dim = 0;  // elements per token and layer
+  int64_t kv_dim = 0;    // elements per token and layer
+  int64_t kv_heads = 0;  // of a packed block, whose heads have as many elements in a key as in a value; 0: rows
   int64_t page_tokens = kPageTokens;
   int64_t page_count = 0;
   int64_t lease_slots = 0;
 
-  int64_t page_bytes() const { return num_layers * page_tokens * kv_dim * 2; }
+  PackedHeads heads() const { return {kv_heads, kv_dim / (2 * kv_heads)}; }  // REQUIRES: kv_heads > 0
+  int64_t block_elements() const { return kv_heads > 0 ? heads().elements() : page_tokens * kv_dim; }
+  int64_t page_bytes() const { return num_layers * block_elements() * 2; }
 };
 
 // One lease: the right to write a set of pages from token valid_tokens on. Earlier tokens are immutable: other leases

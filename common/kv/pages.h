@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "common/base/math.h"
 #include "common/kv/format.h"
 
 namespace moestro::kv {
@@ -27,15 +28,25 @@ class KvPages {
   uint32_t page(int64_t block) const { return pages_[block]; }
   const uint8_t* PageMemory(int64_t block) const { return base_ + pages_[block] * geometry_.page_bytes(); }
 
-  // BF16 [page_tokens, kv_dim] of one layer: the tokens from position block * page_tokens on.
+  // One layer's block: the tokens from position block * page_tokens on, in rows or packed.
   uint16_t* Block(int64_t layer, int64_t block) const {
     return reinterpret_cast<uint16_t*>(base_ + pages_[block] * geometry_.page_bytes()) +
-           layer * geometry_.page_tokens * geometry_.kv_dim;
+           layer * geometry_.block_elements();
   }
-  // BF16 [kv_dim] of one token.
+  // BF16 [kv_dim] of one token. REQUIRES: blocks of rows.
   uint16_t* Token(int64_t layer, int64_t position) const {
     return Block(layer, position / geometry_.page_tokens) + position % geometry_.page_tokens * geometry_.kv_dim;
   }
+
+  // To be called before tokens [begin, end) are stored, for all of them, by one thread: whatever a page's last lease
+  // left there must not meet the new tokens. Earlier tokens of a block stay.
+  void BeginBlocks(int64_t layer, int64_t begin, int64_t end) const;
+  // Stores a token's entry, BF16 [kv_dim], and reads it. Different tokens may be stored at a time.
+  void Store(int64_t layer, int64_t position, const uint16_t* entry) const;
+  void Read(int64_t layer, int64_t position, uint16_t* entry) const;
+  // The same of all these positions, [positions, kv_dim]. Blocks that begin there are begun.
+  void StoreRows(int64_t layer, IndexRange positions, const uint16_t* entries) const;
+  void ReadRows(int64_t layer, IndexRange positions, uint16_t* entries) const;
 
  private:
   KvGeometry geometry_;

@@ -12,12 +12,14 @@ namespace {
 absl::Status CheckPages(const weights::ModelSpec& spec, const kv::KvPages& pages) {
   const kv::KvGeometry& geometry = pages.geometry();
   if (geometry.num_layers == spec.num_layers && geometry.kv_dim == spec.kv_dim() &&
-      geometry.page_tokens == kv::kPageTokens) {
+      (geometry.kv_heads == 0 || geometry.kv_heads == spec.num_kv_heads) && geometry.page_tokens == kv::kPageTokens) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "KV pages hold %d layers of %d elements for %d tokens, the model needs %d layers of %d elements for %d tokens",
-      geometry.num_layers, geometry.kv_dim, geometry.page_tokens, spec.num_layers, spec.kv_dim(), kv::kPageTokens));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("KV pages hold %d layers of %d elements (%d packed heads) for %d tokens, the model needs %d "
+                      "layers of %d elements (in rows, or %d packed heads) for %d tokens",
+                      geometry.num_layers, geometry.kv_dim, geometry.kv_heads, geometry.page_tokens, spec.num_layers,
+                      spec.kv_dim(), spec.num_kv_heads, kv::kPageTokens));
 }
 
 absl::Status CheckRow(const weights::ModelSpec& spec, const EngineRow& row, std::span<const kv::KvPages> sequences) {

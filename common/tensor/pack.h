@@ -10,12 +10,10 @@ namespace moestro {
 
 // Byte offset of element (row, col) in a packed matrix of `cols` columns; dtype kF8E4M3, kBF16 or kF16.
 constexpr int64_t PackedOffset(DType dtype, int64_t cols, int64_t row, int64_t col) {
-  const int64_t group = row / kRowGroup * kRowGroup * PaddedCols(cols) * DTypeBytes(dtype);
+  if (dtype != DType::kF8E4M3) return PackedElement(PaddedCols(cols), row, col) * DTypeBytes(dtype);
+  const int64_t group = row / kRowGroup * kRowGroup * PaddedCols(cols);
   const int64_t tile = row % kRowGroup / kTileRows;
   const int64_t tile_row = row % kTileRows;
-  if (dtype != DType::kF8E4M3) {
-    return group + (col / 2 * 4 + tile) * 64 + tile_row * 4 + col % 2 * 2;
-  }
   const int64_t lane = tile_row / 4;  // 16-byte lane
   return group + (col / 4 * 4 + tile) * 64 + lane * 16 + col % 4 / 2 * 8 + tile_row % 4 * 2 + col % 2;
 }

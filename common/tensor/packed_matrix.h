@@ -59,6 +59,12 @@ constexpr int64_t PackedBytes(DType dtype, int64_t rows, int64_t cols) {
   return PaddedRows(rows) / kRowGroup * PackedGroupBytes(dtype, cols);
 }
 
+// Number of element (row, col) of a packed BF16 or F16 matrix, of `padded_cols` = PaddedCols(cols).
+constexpr int64_t PackedElement(int64_t padded_cols, int64_t row, int64_t col) {
+  const int64_t in_group = row % kRowGroup;
+  return (row - in_group) * padded_cols + col / 2 * (2 * kRowGroup) + in_group * 2 + col % 2;
+}
+
 constexpr int64_t ExceptionWords(int64_t rows, int64_t cols) {
   return PaddedRows(rows) / kRowGroup * ((cols + kScaleBlock - 1) / kScaleBlock);
 }

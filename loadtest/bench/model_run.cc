@@ -57,8 +57,10 @@ class Sequence {
                          model::Engine::Create(segment, kernels, pool, {.max_rows = options.prompt_tokens}));
     const int64_t tokens = std::max(options.prompt_tokens, options.decode_tokens);
     const auto pages = static_cast<uint32_t>(CeilDiv(tokens, int64_t{kv::kPageTokens}));
-    const kv::KvGeometry geometry = {
-        .num_layers = segment.spec().num_layers, .kv_dim = segment.spec().kv_dim(), .page_count = pages};
+    const kv::KvGeometry geometry = {.num_layers = segment.spec().num_layers,
+                                     .kv_dim = segment.spec().kv_dim(),
+                                     .kv_heads = segment.spec().num_kv_heads,
+                                     .page_count = pages};
     MOE_ASSIGN_OR_RETURN(sequence->memory_, HugeBuffer::Allocate(int64_t{pages} * geometry.page_bytes()));
     sequence->numbers_.resize(pages);
     std::iota(sequence->numbers_.begin(), sequence->numbers_.end(), 0u);

@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& confi
   kv::KvGeometry geometry;
   geometry.num_layers = spec.num_layers;
   geometry.kv_dim = spec.kv_dim();
+  geometry.kv_heads = spec.num_kv_heads;
   geometry.lease_slots = kLeaseSlots;
   MOE_ASSIGN_OR_RETURN(const int64_t free_bytes, SharedMemory::FreeBytes());
   const int64_t bytes_per_token = geometry.page_bytes() / geometry.page_tokens;

@@ -34,6 +34,7 @@ class EngineNode {
     kv::KvGeometry geometry;
     geometry.num_layers = options.spec.num_layers;
     geometry.kv_dim = options.spec.kv_dim();
+    geometry.kv_heads = options.spec.num_kv_heads;
     geometry.page_count = page_count;
     geometry.lease_slots = 16;
     pool.poison_freed = true;

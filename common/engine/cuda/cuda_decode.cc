@@ -47,11 +47,10 @@ struct CudaDecode::LaneState {
   const model::CheckedBatch* batch = nullptr;  // until the layers are done
   int64_t rows = 0;
   float* residual = nullptr;
-  int64_t layer = 0;                    // that is being launched: on a GPU launches are made at once
-  std::vector<uint16_t*> destinations;  // of each row's entry of layer 0, in the pool
+  int64_t layer = 0;  // that is being launched: on a GPU launches are made at once
   struct Sequence {
-    uint64_t lease = 0;
-    int64_t tokens = 0;  // after the step
+    kv::KvPages pages;
+    IndexRange positions;  // of the step
   };
   std::vector<Sequence> sequences;
 };
@@ -152,7 +151,6 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
     MOE_ASSIGN_OR_RETURN(auto has_nan, device::PinnedBuffer<int32_t>::Create(device, spec.num_layers));
     auto state =
         std::make_unique<LaneState>(std::move(activations), std::move(inputs), std::move(entries), std::move(has_nan));
-    state->destinations.reserve(static_cast<size_t>(options.max_rows));
     state->sequences.reserve(static_cast<size_t>(options.max_sequences));
     decode->lanes_.push_back(std::move(state));
   }
@@ -167,14 +165,10 @@ void CudaDecode::Begin(int lane, int64_t first_row, const model::CheckedBatch& b
   state.batch = &batch;
   state.rows = batch.size();
   state.residual = reinterpret_cast<float*>(residual_.data()) + first_row * spec_.hidden_size;
-  state.destinations.clear();
   state.sequences.clear();
   for (const model::SequenceRun& run : batch.runs) {
-    const kv::KvPages& pages = batch.pages(run.begin);
-    for (int64_t row = run.begin; row < run.end; ++row) {
-      state.destinations.push_back(pages.Token(0, batch.rows[row].position));
-    }
-    state.sequences.push_back({pages.lease(), batch.rows[run.end - 1].position + 1});
+    state.sequences.push_back(
+        {batch.pages(run.begin), {batch.rows[run.begin].position, batch.rows[run.end - 1].position + 1}});
   }
 }
 
@@ -315,13 +309,16 @@ absl::Status CudaDecode::RunHead(std::span<const int64_t> wanted, void* native) 
 }
 
 void CudaDecode::StoreEntries(const LaneState& state) {
+  const uint16_t* entries = state.entries.get();
   for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
-    for (int64_t row = 0; row < state.rows; ++row) {
-      std::copy_n(state.entries.get() + (layer * state.rows + row) * spec_.kv_dim(), spec_.kv_dim(),
-                  state.destinations[static_cast<size_t>(row)] + layer * kv::kPageTokens * spec_.kv_dim());
+    for (const LaneState::Sequence& sequence : state.sequences) {
+      sequence.pages.StoreRows(layer, sequence.positions, entries);
+      entries += sequence.positions.size() * spec_.kv_dim();
     }
   }
-  for (const LaneState::Sequence& sequence : state.sequences) pages_.MarkResident(sequence.lease, sequence.tokens);
+  for (const LaneState::Sequence& sequence : state.sequences) {
+    pages_.MarkResident(sequence.pages.lease(), sequence.positions.end);
+  }
 }
 
 }  // namespace moestro::engine

@@ -134,11 +134,7 @@ absl::Status CudaPrefill::Attention(const LayerStep& step, const model::Attentio
 // as the prefix.
 absl::Status CudaPrefill::LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream) const {
   std::vector<uint16_t> gathered(tokens.size() * spec_.kv_dim());
-  for (int64_t begin = tokens.begin; begin < tokens.end; begin += kv::kPageTokens) {
-    const int64_t end = std::min(begin + kv::kPageTokens, tokens.end);
-    std::copy_n(run_.pages[run_.rows[0].sequence].Token(layer, begin), (end - begin) * spec_.kv_dim(),
-                gathered.data() + (begin - tokens.begin) * spec_.kv_dim());
-  }
+  run_.pages[run_.rows[0].sequence].ReadRows(layer, tokens, gathered.data());
   const absl::Status copied =
       stream.CopyToDevice(BytesOf(to), BytesOf(gathered.data()), std::ssize(gathered) * kBf16Bytes);
   const absl::Status done = stream.Synchronize();
@@ -149,6 +145,17 @@ absl::Status CudaPrefill::Store(const LayerStep& step, device::Stream& stream) {
   const CudaRows rows = RowsOf(step);
   const kv::KvPages& pages = run_.pages[run_.rows[0].sequence];
   const int64_t end = rows.stripes[0].end();
+  if (pages.geometry().kv_heads > 0) {  // packed: the host takes the rows apart
+    const IndexRange stored{rows.stripes[0].position, end};
+    std::vector<uint16_t> entries(stored.size() * spec_.kv_dim());
+    const absl::Status copied = stream.CopyToHost(
+        BytesOf(entries.data()), BytesOf(LatentsOf(step) + (stored.begin - rows.first_token) * spec_.kv_dim()),
+        std::ssize(entries) * kBf16Bytes);
+    const absl::Status done = stream.Synchronize();
+    if (!copied.ok() || !done.ok()) return copied.ok() ? done : copied;
+    pages.StoreRows(step.layer, stored, entries.data());
+    return absl::OkStatus();
+  }
   for (int64_t begin = rows.stripes[0].position; begin < end;) {
     const int64_t block_end = std::min(RoundUp(begin + 1, kv::kPageTokens), end);
     MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(pages.Token(step.layer, begin)),

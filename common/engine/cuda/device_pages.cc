@@ -29,11 +29,28 @@ absl::Status DevicePages::CopyMissingPages(const kv::KvPages& pages, int64_t tok
       return absl::InternalError(
           absl::StrFormat("page %d of a KV pool of %d pages on the device", pages.page(block), geometry_.page_count));
     }
-    MOE_RETURN_IF_ERROR(stream.CopyToDevice(memory_.data() + pages.page(block) * geometry_.page_bytes(),
-                                            pages.PageMemory(block), geometry_.page_bytes()));
+    uint8_t* const page = memory_.data() + pages.page(block) * geometry_.page_bytes();
+    if (pages.geometry().kv_heads == 0) {
+      MOE_RETURN_IF_ERROR(stream.CopyToDevice(page, pages.PageMemory(block), geometry_.page_bytes()));
+    } else {
+      MOE_RETURN_IF_ERROR(CopyRows(pages, block, page, stream));
+    }
     ++copied_pages_;
   }
   return absl::OkStatus();
+}
+
+absl::Status DevicePages::CopyRows(const kv::KvPages& pages, int64_t block, uint8_t* page,
+                                   device::Stream& stream) const {
+  const int64_t layer_numbers = geometry_.block_elements(), first = block * kv::kPageTokens;
+  std::vector<uint16_t> rows(geometry_.num_layers * layer_numbers);
+  for (int64_t layer = 0; layer < geometry_.num_layers; ++layer) {
+    pages.ReadRows(layer, {first, first + kv::kPageTokens}, rows.data() + layer * layer_numbers);
+  }
+  const absl::Status copied =
+      stream.CopyToDevice(page, reinterpret_cast<const uint8_t*>(rows.data()), geometry_.page_bytes());
+  const absl::Status done = stream.Synchronize();
+  return copied.ok() ? done : copied;
 }
 
 void DevicePages::MarkResident(uint64_t lease, int64_t tokens) {

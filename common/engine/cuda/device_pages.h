@@ -1,4 +1,4 @@
-// The KV pool's pages on the device: page i of the pool is page i here, of all layers, as it lies in the pool.
+// The KV pool's pages on the device: page i of the pool is page i here, of all layers, in rows.
 //
 // A sequence's pages are taken over when it first comes: one copy a page. After that the device writes what its steps
 // add, here and (cuda_decode.h) in the pool, where a sequence can go on without the device. What a lease holds never
@@ -20,7 +20,7 @@ namespace moestro::engine {
 
 class DevicePages {
  public:
-  // memory: of geometry.page_count pages.
+  // memory: of geometry.page_count pages. REQUIRES: a geometry of rows.
   DevicePages(device::Memory memory, const kv::KvGeometry& geometry)
       : memory_(std::move(memory)), geometry_(geometry) {}
 
@@ -41,6 +41,8 @@ class DevicePages {
     int64_t tokens = 0;
     int64_t last_use = 0;
   };
+  // Copies the rows of a packed page. Returns when they are there.
+  absl::Status CopyRows(const kv::KvPages& pages, int64_t block, uint8_t* page, device::Stream& stream) const;
   // The lease's entry, or null.
   Resident* Find(uint64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -9,16 +9,23 @@ namespace moestro {
 // part of the numerics: another number gives other bits.
 inline constexpr int64_t kAttentionBlock = 64;
 
-// Rows of a KV block for some contiguous KV heads. Of the i-th head, token t's key is key_dim BF16 elements at keys + t
-// * key_stride + i * key_dim. Its value is value_dim elements at values + t * value_stride + i * value_dim.
+// A KV block for some contiguous KV heads, in rows or packed.
+// Rows: of the i-th head, token t's key is key_dim BF16 elements at keys + t * key_stride + i * key_dim. Its value is
+// value_dim elements at values + t * value_stride + i * value_dim.
+// Packed: at packed + i * head_bytes are the i-th head's keys, the packed BF16 matrix [kAttentionBlock rows, key_dim];
+// packed_values bytes further its values, [value_dim rows, kAttentionBlock]. Keys of absent tokens are anything, their
+// values are finite.
 struct KvBlock {
   const uint16_t* keys = nullptr;
   int64_t key_stride = 0;
   const uint16_t* values = nullptr;
   int64_t value_stride = 0;
-  // A hint: memory of the next block's rows, to prefetch meanwhile; null if not needed.
+  // A hint: memory of the next block, to prefetch meanwhile; null if not needed. Packed: that of the same heads.
   const uint8_t* next = nullptr;
   int64_t next_bytes = 0;
+  const uint8_t* packed = nullptr;  // null: rows; otherwise aligned to 64 bytes
+  int64_t packed_values = 0;        // a multiple of 64, as is the next
+  int64_t head_bytes = 0;
 };
 
 // A query's state between blocks: starts with -inf and 0.

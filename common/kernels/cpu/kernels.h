@@ -82,11 +82,11 @@ struct CpuKernels {
   // y = a * x + b * y (b * y rounded, then a fused multiply-add, per element)
   void (*axpby)(float a, const float* x, float b, int64_t n, float* y);
 
-  // Attention takes steps of one or several KV blocks of kAttentionBlock tokens. Blocks are packed as BF16 matrices in
-  // the layout of packed_matrix.h and shared by many queries (heads that share them, rows that see them). Scores are
-  // linear(keys, queries); value sums are linear(values, weights). The block's vectors are at kv + t * stride, t in [0,
-  // tokens), BF16, dim elements each. `keys` becomes the packed matrix [kAttentionBlock rows, dim columns]; missing
-  // tokens are zero rows.
+  // Attention takes steps of one or several KV blocks of kAttentionBlock tokens. Blocks are BF16 matrices in the layout
+  // of packed_matrix.h, in the cache or packed from its rows, and shared by many queries (heads that share them, rows
+  // that see them). Scores are linear(keys, queries); value sums are linear(values, weights). The block's vectors are
+  // at kv + t * stride, t in [0, tokens), BF16, dim elements each. `keys` becomes the packed matrix [kAttentionBlock
+  // rows, dim columns]; missing tokens are zero rows.
   void (*pack_keys)(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys);
   // Writes the block's vectors to columns first .. first + kAttentionBlock - 1 of `values`, a step's packed matrix [dim
   // rows, `columns` columns]. `first` is a multiple of kAttentionBlock.
@@ -99,9 +99,9 @@ struct CpuKernels {
   // bits. A score of -inf has weight 0; of the scores, or the maximum so far, one must be finite.
   float (*softmax_step)(const float* scores, int64_t tokens, int64_t columns, float scale, SoftmaxState* state,
                         uint16_t* weights);
-  // All of the above in a step of one block, with the same bits, for one token's queries and rows [first_token, tokens)
-  // of an unpacked block. REQUIRES: group <= kMaxTokenGroup; key_dim and value_dim are multiples of kTokenDims. Null
-  // where packing is as fast for so few queries.
+  // All of the above in a step of one block, with the same bits, for one token's queries and tokens [first_token,
+  // tokens) of a packed block. REQUIRES: group <= kMaxTokenGroup; key_dim and value_dim are multiples of kTokenDims.
+  // Null where the steps are as fast for so few queries.
   void (*attend_token)(const KvBlock& kv, int64_t tokens, const TokenQueries& queries) = nullptr;
 };
 

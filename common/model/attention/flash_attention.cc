@@ -233,6 +233,14 @@ class FlashAttention::Impl {
         .tokens = std::min(blocks.end * kAttentionBlock, unit.last_position() + 1) - blocks.begin * kAttentionBlock};
     UnitScratch& scratch = scratch_[worker];
     std::array<Hint, kAttentionSplitBlocks> next;
+    // Of the first head, and bytes to the next; of keys, the first block's.
+    struct Heads {
+      const uint8_t* keys;
+      const uint8_t* values;
+      int64_t key_bytes;
+      int64_t value_bytes;
+    } heads = {scratch.keys.get(), scratch.values.get(), packed_key_bytes_,
+               PackedBytes(DType::kBF16, shape_.value_dim, step.columns())};
     for (int64_t i = 0; i < blocks.size(); ++i) {
       const int64_t block = blocks.begin + i, after = block + shape_.step_blocks;
       const KvBlock kv = source({.run = unit.run,
@@ -241,15 +249,20 @@ class FlashAttention::Impl {
                                  .tokens = step.tokens_of(i),
                                  .next_block = after < last ? after : block,
                                  .worker = worker});
-      if (IsTokenOfKernel(unit)) {
-        AttendToken(unit, kv, step, kv_heads, part);
-        return;
+      next[i] = Hint(kv);
+      if (kv.packed != nullptr) {
+        MOE_CHECK(shape_.step_blocks == 1);  // values of a step are one matrix
+        if (IsTokenOfKernel(unit)) {
+          AttendToken(unit, kv, step, kv_heads, part);
+          return;
+        }
+        heads = {kv.packed, kv.packed + kv.packed_values, kv.head_bytes, kv.head_bytes};
+        continue;
       }
       kernels_.pack_keys(kv.keys, kv.key_stride, step.tokens_of(i), kv_heads.size() * shape_.key_dim,
-                         PackedKeys(scratch, i, 0));
+                         scratch.keys.get() + i * packed_step_key_bytes_);
       kernels_.pack_values(kv.values, kv.value_stride, step.tokens_of(i), kv_heads.size() * shape_.value_dim,
                            i * kAttentionBlock, step.columns(), scratch.values.get());
-      next[i] = Hint(kv);
     }
     // Rows before the step see none of it, and neither do those whose windows begin behind it.
     const int64_t blind_rows = std::clamp<int64_t>(step.begin - unit.position, 0, unit.rows);
@@ -258,12 +271,13 @@ class FlashAttention::Impl {
     for (int64_t k = kv_heads.begin; k < kv_heads.end; ++k) {
       std::array<PackedMatrix, kAttentionSplitBlocks> keys;  // of each block
       for (int64_t i = 0; i < blocks.size(); ++i) {
-        keys[i] = {DType::kBF16, step.tokens_of(i), shape_.key_dim, PackedKeys(scratch, i, k - kv_heads.begin)};
+        keys[i] = {DType::kBF16, step.tokens_of(i), shape_.key_dim,
+                   heads.keys + i * packed_step_key_bytes_ + (k - kv_heads.begin) * heads.key_bytes};
         keys[i].prefetch = next[i].Take(packed_key_bytes_);
         keys[i].cached = true;
       }
       PackedMatrix values{DType::kBF16, shape_.value_dim, step.columns()};
-      values.data = scratch.values.get() + (k - kv_heads.begin) * PackedBytes(DType::kBF16, values.rows, values.cols);
+      values.data = heads.values + (k - kv_heads.begin) * heads.value_bytes;
       values.prefetch = next[0].Take(packed_value_bytes_);
       values.cached = true;
       const int64_t end = (k + 1) * unit.queries_per_kv_head() - last_rows * unit.heads;
@@ -275,15 +289,10 @@ class FlashAttention::Impl {
     }
   }
 
-  // The step's i-th block for the k-th of the kv_heads.
-  uint8_t* PackedKeys(UnitScratch& scratch, int64_t i, int64_t k) const {
-    return scratch.keys.get() + (i * shape_.kv_heads_together + k) * packed_key_bytes_;
-  }
-
-  // Whether the kernel for one token's queries on unpacked blocks supports this unit.
+  // Whether the kernel for one token's queries supports this unit.
   bool IsTokenOfKernel(const AttentionUnit& unit) const {
-    return kernels_.attend_token != nullptr && shape_.step_blocks == 1 && unit.rows == 1 &&
-           unit.heads <= kMaxTokenGroup && shape_.key_dim % kTokenDims == 0 && shape_.value_dim % kTokenDims == 0;
+    return kernels_.attend_token != nullptr && unit.rows == 1 && unit.heads <= kMaxTokenGroup &&
+           shape_.key_dim % kTokenDims == 0 && shape_.value_dim % kTokenDims == 0;
   }
 
   void AttendToken(const AttentionUnit& unit, const KvBlock& kv, const BlockStep& step, IndexRange kv_heads,
@@ -379,6 +388,7 @@ class FlashAttention::Impl {
   AttentionShape shape_;
   // Sizes for one kv_head.
   int64_t packed_key_bytes_ = PackedBytes(DType::kBF16, kAttentionBlock, shape_.key_dim);
+  int64_t packed_step_key_bytes_ = packed_key_bytes_ * shape_.kv_heads_together;  // of all heads, one block
   int64_t packed_value_bytes_ = PackedBytes(DType::kBF16, shape_.value_dim, kAttentionBlock);
   std::vector<UnitScratch> scratch_;
   AttentionSums shared_{kWaveSums * pool_.threads() * UnitQueryLimit(shape_), shape_.value_dim};

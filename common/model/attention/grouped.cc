@@ -44,6 +44,12 @@ void RotateHeads(const weights::ModelSpec& spec, const RowsView& rows, int64_t r
   }
 }
 
+// Rows that a worker stores one behind the other. A line of packed keys has 16 tokens: workers in turn would take it
+// from each other for every one.
+int64_t RowsTogether(const AttentionContext& context, int64_t rows) {
+  return std::clamp<int64_t>(rows / (8 * context.pool.threads()), 1, 16);
+}
+
 void Project(const AttentionContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
              const RowsView& rows, Projections wanted) {
   const weights::ModelSpec& spec = context.spec;
@@ -55,8 +61,11 @@ void Project(const AttentionContext& context, const AttentionWeights& weights, i
   RunLinears(context, std::span(jobs).subspan(wanted.queries ? 0 : 1, (wanted.queries ? 1 : 0) + (wanted.kv ? 2 : 0)),
              context.buffers.coded.get());
   if (!wanted.kv) return;
-  context.pool.Run(rows.count, [&](int64_t row, int) {
-    uint16_t* entry = batch.pages(row).Token(layer, batch.rows[row].position);
+  for (const SequenceRun& run : batch.runs) {
+    batch.pages(run.begin).BeginBlocks(layer, batch.rows[run.begin].position, batch.rows[run.end - 1].position + 1);
+  }
+  const auto store = [&](int64_t row) {
+    uint16_t* entry = context.buffers.entries.get() + row * spec.kv_dim();
     float* row_keys = keys + row * width;
     float* row_values = values + row * width;
     AddBiasAndClamp(context, weights.k_bias, width, row_keys);
@@ -65,6 +74,12 @@ void Project(const AttentionContext& context, const AttentionWeights& weights, i
     RotateHeads(spec, rows, row, spec.num_kv_heads, row_keys);
     context.kernels.to_bf16(row_keys, width, entry);
     context.kernels.to_bf16(row_values, width, entry + width);
+    batch.pages(row).Store(layer, batch.rows[row].position, entry);
+  };
+  const int64_t together = RowsTogether(context, rows.count);
+  context.pool.Run(CeilDiv(rows.count, together), [&](int64_t task, int) {
+    const int64_t end = std::min(rows.count, (task + 1) * together);
+    for (int64_t row = task * together; row < end; ++row) store(row);
   });
 }
 
@@ -87,18 +102,29 @@ void PrepareQueries(const AttentionContext& context, const AttentionWeights& wei
   });
 }
 
-// The block in the cache's layout.
+// The block as it lies in the cache: packed, or rows where the ranks of a prefill exchange them.
 KvBlock CachedBlock(const AttentionContext& context, const AttentionWeights&, int64_t layer, const kv::KvPages& pages,
                     const FlashAttention::BlockRequest& request) {
   const weights::ModelSpec& spec = context.spec;
-  const uint16_t* keys = pages.Block(layer, request.block) + request.kv_heads.begin * spec.v_head_dim;
-  KvBlock block{
+  const uint16_t* const block = pages.Block(layer, request.block);
+  const uint16_t* const next = pages.Block(layer, request.next_block);
+  if (pages.geometry().kv_heads > 0) {
+    const kv::PackedHeads heads = pages.geometry().heads();
+    const int64_t first = heads.Keys(request.kv_heads.begin);
+    return {.next = reinterpret_cast<const uint8_t*>(next + first),
+            .next_bytes = request.kv_heads.size() * heads.head_elements() * 2,
+            .packed = reinterpret_cast<const uint8_t*>(block + first),
+            .packed_values = heads.key_elements() * 2,
+            .head_bytes = heads.head_elements() * 2};
+  }
+  const uint16_t* keys = block + request.kv_heads.begin * spec.v_head_dim;
+  KvBlock rows{
       .keys = keys, .key_stride = spec.kv_dim(), .values = keys + KeysWidth(spec), .value_stride = spec.kv_dim()};
   if (request.kv_heads.size() == spec.num_kv_heads) {  // whole rows, so the next block is contiguous
-    block.next = reinterpret_cast<const uint8_t*>(pages.Block(layer, request.next_block));
-    block.next_bytes = kv::kPageTokens * spec.kv_dim() * 2;
+    rows.next = reinterpret_cast<const uint8_t*>(next);
+    rows.next_bytes = kv::kPageTokens * spec.kv_dim() * 2;
   }
-  return block;
+  return rows;
 }
 
 }  // namespace

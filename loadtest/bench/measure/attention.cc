@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
+#include "common/kv/kv_block.h"
 #include "common/model/attention/flash_attention.h"
 #include "loadtest/bench/benchmark.h"
 
@@ -73,22 +74,21 @@ constexpr model::AttentionShape GqaShape() {
           .kv_heads_together = kGqaHeads};
 }
 
-// The kind of Qwen3, GLM-4.5 and Mixtral. The cache holds a row for each token: keys of all KV heads, then values.
+// The kind of Qwen3, GLM-4.5 and Mixtral. The cache holds packed blocks.
 class GqaDecode : public Decode {
  public:
-  explicit GqaDecode(BenchContext& context) : Decode(context, GqaShape(), kAttentionBlock * kRow * 2) {}
+  explicit GqaDecode(BenchContext& context) : Decode(context, GqaShape(), kBlock.elements() * 2) {}
 
  private:
-  static constexpr int64_t kRow = 2 * kGqaHeads * kGqaDim;
+  static constexpr kv::PackedHeads kBlock{kGqaHeads, kGqaDim};
 
   KvBlock Block(const model::FlashAttention::BlockRequest& request, const uint8_t* block) override {
-    const uint16_t* keys = reinterpret_cast<const uint16_t*>(block) + request.kv_heads.begin * kGqaDim;
-    return {.keys = keys,
-            .key_stride = kRow,
-            .values = keys + kRow / 2,
-            .value_stride = kRow,
-            .next = block + (request.next_block - request.block) * block_bytes_,
-            .next_bytes = block_bytes_};
+    const uint8_t* first = block + kBlock.Keys(request.kv_heads.begin) * 2;
+    return {.next = first + (request.next_block - request.block) * block_bytes_,
+            .next_bytes = request.kv_heads.size() * kBlock.head_elements() * 2,
+            .packed = first,
+            .packed_values = kBlock.key_elements() * 2,
+            .head_bytes = kBlock.head_elements() * 2};
   }
 };
 
@@ -132,7 +132,7 @@ absl::StatusOr<Findings> MeasureGqa(BenchContext& context) {
   const auto series = context.timer.Measure(works);
   Row row = MakeRow(absl::StrFormat("GQA, 64 heads over 8 x 128, %d tokens", context.preset.attention_tokens),
                     context.pool.threads(), "GB/s", series[1],
-                    "BF16 keys and values of the context, once, from rows of tokens as the engine's cache holds them");
+                    "BF16 keys and values of the context, once, from packed blocks as the engine's cache holds them");
   CompareRates(series[1], kReadBandwidth, series[0], kGqaTarget, &row);
   return OneRow(std::move(row));
 }

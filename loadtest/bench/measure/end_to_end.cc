@@ -48,8 +48,10 @@ class BenchModel {
                                                 }}));
     const int64_t tokens = std::max(sizes.prefill_tokens, sizes.decode_context + 1);
     const auto pages = static_cast<uint32_t>(CeilDiv(tokens, kv::kPageTokens));
-    const kv::KvGeometry geometry = {
-        .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = pages * kLargestBatch};
+    const kv::KvGeometry geometry = {.num_layers = spec.num_layers,
+                                     .kv_dim = spec.kv_dim(),
+                                     .kv_heads = spec.num_kv_heads,
+                                     .page_count = pages * kLargestBatch};
     MOE_ASSIGN_OR_RETURN(model->pages_, HugeBuffer::Allocate(geometry.page_count * geometry.page_bytes()));
     model->page_list_.resize(static_cast<size_t>(geometry.page_count));
     std::iota(model->page_list_.begin(), model->page_list_.end(), 0u);

@@ -19,6 +19,7 @@ class ScratchPages {
   ScratchPages(const weights::ModelSpec& spec, int64_t tokens)
       : geometry_{.num_layers = spec.num_layers,
                   .kv_dim = spec.kv_dim(),
+                  .kv_heads = spec.num_kv_heads,
                   .page_count = CeilDiv(tokens, kv::kPageTokens)},
         memory_(geometry_.page_count * geometry_.page_bytes()) {
     for (uint32_t page = 0; page < geometry_.page_count; ++page) list_.push_back(page);

@@ -64,7 +64,10 @@ absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, 
                        HybridForward::Create(spec, *device, compute, experts, {.max_rows = sequences, .split = split}));
   // Pages of which nobody reads more than their number.
   const std::vector<uint32_t> list(static_cast<size_t>(CeilDiv(context + 1, kv::kPageTokens)));
-  const kv::KvGeometry geometry{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = std::ssize(list)};
+  const kv::KvGeometry geometry{.num_layers = spec.num_layers,
+                                .kv_dim = spec.kv_dim(),
+                                .kv_heads = spec.num_kv_heads,
+                                .page_count = std::ssize(list)};
   const std::vector<kv::KvPages> pages(static_cast<size_t>(sequences), kv::KvPages(geometry, nullptr, list));
   std::vector<model::EngineRow> rows;
   for (int32_t i = 0; i < sequences; ++i) rows.push_back({.position = static_cast<int32_t>(context), .sequence = i});

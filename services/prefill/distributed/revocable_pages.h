@@ -28,9 +28,6 @@ class RevocablePages {  // thread-safe
   void Revoke();
 
  private:
-  template <typename Copy>
-  absl::Status ForPages(int64_t layer, IndexRange positions, Copy copy) const;
-
   const std::vector<uint32_t> numbers_;
   const kv::KvPages pages_;
   mutable std::shared_mutex mutex_;

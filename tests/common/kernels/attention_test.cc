@@ -221,19 +221,48 @@ struct TokenInputs {
 
 constexpr float kTokenScale = 0.4f;  // so that maxima change and weights differ
 
-// One KV head's step with the kernels for packed blocks. Returns the number of denormal weights.
-int64_t AttendPacked(const CpuKernels& kernels, const TokenCase& c, float scale, const KvBlock& kv, int64_t first_token,
-                     int64_t tokens, int64_t head, TokenInputs& token) {
-  std::vector<uint8_t> keys(static_cast<size_t>(PackedBytes(DType::kBF16, kAttentionBlock, c.key_dim)) + 64);
-  std::vector<uint8_t> values(static_cast<size_t>(PackedBytes(DType::kBF16, c.value_dim, kAttentionBlock)) + 64);
-  const auto aligned = [](std::vector<uint8_t>& v) { return v.data() + (-reinterpret_cast<uintptr_t>(v.data()) & 63); };
-  kernels.pack_keys(kv.keys + head * c.key_dim, kv.key_stride, tokens, c.key_dim, aligned(keys));
-  kernels.pack_values(kv.values + head * c.value_dim, kv.value_stride, tokens, c.value_dim, 0, kAttentionBlock,
-                      aligned(values));
+// A block of random vectors, all KV heads. Keys of absent tokens are NaN, their values zeros.
+struct PackedBlock {
+  PackedBlock(const TokenCase& c, int64_t tokens, uint32_t seed) : shape(c), numbers(Bytes() + 64, 0) {
+    auto* const aligned = numbers.data() + (-reinterpret_cast<uintptr_t>(numbers.data()) & 63);
+    kv = {.next = aligned,
+          .next_bytes = Bytes(),
+          .packed = aligned,
+          .packed_values = KeyBytes(),
+          .head_bytes = HeadBytes()};
+    for (int64_t head = 0; head < c.kv_heads; ++head) {
+      auto* const keys = reinterpret_cast<uint16_t*>(aligned + head * HeadBytes());
+      uint16_t* const values = keys + KeyBytes() / 2;
+      const std::vector<uint16_t> key = RandomBf16(kAttentionBlock * c.key_dim, seed + 2 * static_cast<uint32_t>(head));
+      const std::vector<uint16_t> value =
+          RandomBf16(kAttentionBlock * c.value_dim, seed + 2 * static_cast<uint32_t>(head) + 1);
+      for (int64_t t = 0; t < kAttentionBlock; ++t) {
+        for (int64_t i = 0; i < c.key_dim; ++i) {
+          keys[PackedElement(c.key_dim, t, i)] = t < tokens ? key[static_cast<size_t>(t * c.key_dim + i)] : kNan;
+        }
+        for (int64_t i = 0; i < c.value_dim && t < tokens; ++i) {
+          values[PackedElement(kAttentionBlock, i, t)] = value[static_cast<size_t>(t * c.value_dim + i)];
+        }
+      }
+    }
+  }
+  int64_t KeyBytes() const { return PackedBytes(DType::kBF16, kAttentionBlock, shape.key_dim); }
+  int64_t HeadBytes() const { return KeyBytes() + PackedBytes(DType::kBF16, shape.value_dim, kAttentionBlock); }
+  int64_t Bytes() const { return shape.kv_heads * HeadBytes(); }
+
+  TokenCase shape;
+  std::vector<uint8_t> numbers;
+  KvBlock kv;
+};
+
+// One KV head's step with the kernels for any number of queries. Returns the number of denormal weights.
+int64_t AttendInSteps(const CpuKernels& kernels, const TokenCase& c, float scale, const KvBlock& kv,
+                      int64_t first_token, int64_t tokens, int64_t head, TokenInputs& token) {
+  const uint8_t* const keys = kv.packed + head * kv.head_bytes;
   std::vector<float> scores(static_cast<size_t>(c.group * kAttentionBlock));
   std::vector<uint16_t> weights(static_cast<size_t>(c.group * kAttentionBlock));
-  kernels.linear({DType::kBF16, tokens, c.key_dim, aligned(keys)}, &token.queries[head * c.group * c.key_dim],
-                 c.key_dim, c.group, scores.data(), kAttentionBlock, 0, tokens);
+  kernels.linear({DType::kBF16, tokens, c.key_dim, keys}, &token.queries[head * c.group * c.key_dim], c.key_dim,
+                 c.group, scores.data(), kAttentionBlock, 0, tokens);
   float* sums = &token.sums[head * c.group * c.value_dim];
   for (int64_t i = 0; i < c.group; ++i) {
     std::fill_n(&scores[i * kAttentionBlock], first_token, -kInfinity);
@@ -241,17 +270,17 @@ int64_t AttendPacked(const CpuKernels& kernels, const TokenCase& c, float scale,
                                                &token.states[head * c.group + i], &weights[i * kAttentionBlock]);
     for (int64_t n = 0; n < c.value_dim; ++n) sums[i * c.value_dim + n] *= rescale;
   }
-  kernels.linear_add({DType::kBF16, c.value_dim, kAttentionBlock, aligned(values)}, weights.data(), kAttentionBlock,
-                     c.group, sums, c.value_dim, 0, c.value_dim);
+  kernels.linear_add({DType::kBF16, c.value_dim, kAttentionBlock, keys + kv.packed_values}, weights.data(),
+                     kAttentionBlock, c.group, sums, c.value_dim, 0, c.value_dim);
   return std::ranges::count_if(weights, [](uint16_t weight) { return weight > 0 && weight < 0x80; });
 }
 
-// All KV heads' step with attend_token, and the same with packed blocks. `denormals`: adds AttendPacked's.
-void ExpectBitsOfPackedBlocks(const CpuKernels& kernels, const TokenCase& c, float scale, const KvBlock& kv,
-                              int64_t first_token, int64_t tokens, TokenInputs& token, TokenInputs& expected,
-                              int64_t& denormals) {
+// All KV heads' step with attend_token, and the same in steps. `denormals`: adds AttendInSteps'.
+void ExpectBitsOfSteps(const CpuKernels& kernels, const TokenCase& c, float scale, const KvBlock& kv,
+                       int64_t first_token, int64_t tokens, TokenInputs& token, TokenInputs& expected,
+                       int64_t& denormals) {
   for (int64_t head = 0; head < c.kv_heads; ++head) {
-    denormals += AttendPacked(kernels, c, scale, kv, first_token, tokens, head, expected);
+    denormals += AttendInSteps(kernels, c, scale, kv, first_token, tokens, head, expected);
   }
   kernels.attend_token(kv, tokens,
                        {.first_token = first_token,
@@ -272,7 +301,7 @@ void ExpectBitsOfPackedBlocks(const CpuKernels& kernels, const TokenCase& c, flo
 }
 
 // Two blocks in sequence: the second must rescale existing sums.
-TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
+TEST_P(AttendTokenTest, HasTheBitsOfSteps) {
   for (const TokenCase& c :
        {TokenCase{1, 1, 32, 32}, TokenCase{3, 2, 64, 32}, TokenCase{2, 3, 96, 64}, TokenCase{3, 4, 128, 128},
         TokenCase{2, 5, 32, 192}, TokenCase{2, 6, 256, 32}, TokenCase{2, 7, 128, 160}, TokenCase{2, 8, 160, 128},
@@ -284,41 +313,30 @@ TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
       TokenInputs expected(c, 3), token(c, 3);
       int64_t denormals = 0;
       for (int block = 0; block < 2; ++block) {
-        StridedVectors keys(tokens, c.kv_heads * c.key_dim, 5), values(tokens, c.kv_heads * c.value_dim, 3);
+        const PackedBlock packed(c, tokens, 100 * static_cast<uint32_t>(block));
         if (block == 1) {
           std::ranges::reverse(token.queries);
           expected.queries = token.queries;
         }
-        const KvBlock kv = {.keys = keys.numbers.data(),
-                            .key_stride = keys.stride,
-                            .values = values.numbers.data(),
-                            .value_stride = values.stride,
-                            .next = reinterpret_cast<const uint8_t*>(keys.numbers.data()),
-                            .next_bytes = std::ssize(keys.numbers) * 2};
         const int64_t first_token = block == 0 ? tokens / 2 : 0;
         ASSERT_NO_FATAL_FAILURE(
-            ExpectBitsOfPackedBlocks(*kernels_, c, kTokenScale, kv, first_token, tokens, token, expected, denormals));
+            ExpectBitsOfSteps(*kernels_, c, kTokenScale, packed.kv, first_token, tokens, token, expected, denormals));
       }
     }
   }
 }
 
 // Scores so far apart that some weights are denormal numbers, which some instructions take as zeros.
-TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocksWithTinyWeights) {
+TEST_P(AttendTokenTest, HasTheBitsOfStepsWithTinyWeights) {
   const TokenCase c = {2, 8, 128, 64};
   constexpr float kScale = 8;
   TokenInputs expected(c, 3), token(c, 3);
   int64_t denormals = 0;
   for (uint32_t block = 0; block < 8; ++block) {
-    StridedVectors keys(kAttentionBlock, c.kv_heads * c.key_dim, 5);
-    StridedVectors values(kAttentionBlock, c.kv_heads * c.value_dim, 3);
+    const PackedBlock packed(c, kAttentionBlock, 12);
     token.queries = expected.queries = RandomBf16(c.kv_heads * c.group * c.key_dim, block);
-    const KvBlock kv = {.keys = keys.numbers.data(),
-                        .key_stride = keys.stride,
-                        .values = values.numbers.data(),
-                        .value_stride = values.stride};
     ASSERT_NO_FATAL_FAILURE(
-        ExpectBitsOfPackedBlocks(*kernels_, c, kScale, kv, 0, kAttentionBlock, token, expected, denormals));
+        ExpectBitsOfSteps(*kernels_, c, kScale, packed.kv, 0, kAttentionBlock, token, expected, denormals));
   }
   EXPECT_GT(denormals, 0);
 }

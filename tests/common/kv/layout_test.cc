@@ -14,8 +14,8 @@ TEST(LayoutTest, PagesFollowSlotsOnAPageOfMemory) {
       .num_layers = 61, .kv_dim = 576, .page_tokens = 64, .page_count = 10, .lease_slots = 100};
   const KvLayout layout = ComputeKvLayout(geometry).value();
   EXPECT_EQ(geometry.page_bytes(), 61 * 576 * 64 * 2);
-  EXPECT_EQ(layout.slots_offset, 128);
-  EXPECT_EQ(layout.pages_offset, 16384);  // 128 + 100 * 128 = 12928, rounded up to 4096
+  EXPECT_EQ(layout.slots_offset, 192);
+  EXPECT_EQ(layout.pages_offset, 16384);  // 192 + 100 * 128 = 12992, rounded up to 4096
   EXPECT_EQ(layout.total_bytes, 16384 + 10 * geometry.page_bytes());
 }
 
@@ -29,6 +29,32 @@ TEST(LayoutTest, RejectsEveryNumberThatIsNotPositiveOrTooLarge) {
       geometry.*field = bad;
       EXPECT_EQ(ComputeKvLayout(geometry).status().code(), absl::StatusCode::kInvalidArgument) << bad;
     }
+  }
+}
+
+// Keys are padded to 4 elements, values to 64 rows.
+TEST(LayoutTest, PackedBlocksArePadded) {
+  const auto block = [](int64_t kv_heads, int64_t dim) {
+    return KvGeometry{.num_layers = 3, .kv_dim = 2 * kv_heads * dim, .kv_heads = kv_heads}.page_bytes() / 3;
+  };
+  EXPECT_EQ(block(8, 128), 64 * 2 * 8 * 128 * 2);
+  EXPECT_EQ(block(2, 64), 64 * 2 * 2 * 64 * 2);
+  EXPECT_EQ(block(2, 18), 2 * (64 * 20 + 64 * 64) * 2);
+  EXPECT_EQ(block(1, 80), (64 * 80 + 128 * 64) * 2);
+}
+
+TEST(LayoutTest, RejectsHeadsThatDoNotMakeUpATokensElements) {
+  const KvGeometry good = {.num_layers = 1, .kv_dim = 12, .kv_heads = 3, .page_count = 1, .lease_slots = 1};
+  ASSERT_TRUE(ComputeKvLayout(good).ok());
+  for (const int64_t bad : {int64_t{-1}, int64_t{4}, int64_t{12}, kMax, -kMax}) {
+    KvGeometry geometry = good;
+    geometry.kv_heads = bad;
+    EXPECT_EQ(ComputeKvLayout(geometry).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  for (int64_t KvGeometry::*field : {&KvGeometry::kv_dim, &KvGeometry::page_tokens}) {
+    KvGeometry geometry = good;
+    geometry.*field = kMax - kMax % 6;
+    EXPECT_EQ(ComputeKvLayout(geometry).status().code(), absl::StatusCode::kInvalidArgument);
   }
 }
 

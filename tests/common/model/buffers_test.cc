@@ -54,7 +54,7 @@ TEST(BuffersTest, GroupedQueriesNeedNothingForEachWorker) {
   spec.num_kv_heads = 8;
   const int64_t heads = spec.num_heads * spec.v_head_dim;
   const int64_t row =
-      4 * heads + 4 * spec.kv_dim() + 2 * heads + 2 * AttnOutStride(spec) + MostCodedBytes(AttnOutStride(spec));
+      4 * heads + 6 * spec.kv_dim() + 2 * heads + 2 * AttnOutStride(spec) + MostCodedBytes(AttnOutStride(spec));
   EXPECT_EQ(AttentionBuffers::Bytes(spec, 3, 1), 3 * row);
   EXPECT_EQ(AttentionBuffers::Bytes(spec, 3, 64), 3 * row);
 }

@@ -11,7 +11,10 @@ namespace moestro::model {
 
 TestSequence::TestSequence(const weights::ModelSpec& spec, int64_t tokens) {
   const int64_t used = CeilDiv(tokens, kv::kPageTokens);
-  geometry_ = {.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = 2 * used + 1};
+  geometry_ = {.num_layers = spec.num_layers,
+               .kv_dim = spec.kv_dim(),
+               .kv_heads = spec.num_kv_heads,
+               .page_count = 2 * used + 1};
   memory_ = AlignedMemory(geometry_.page_count * geometry_.page_bytes());
   std::memset(memory_.data(), 0xff, memory_.size());
   for (int64_t i = 0; i < used; ++i) pages_.push_back(static_cast<uint32_t>(2 * (used - i)));
@@ -21,8 +24,9 @@ std::vector<uint16_t> TestSequence::Contents(int64_t tokens) const {
   std::vector<uint16_t> contents;
   for (int64_t layer = 0; layer < geometry_.num_layers; ++layer) {
     for (int64_t position = 0; position < tokens; ++position) {
-      const uint16_t* token = pages().Token(layer, position);
-      contents.insert(contents.end(), token, token + geometry_.kv_dim);
+      std::vector<uint16_t> entry(static_cast<size_t>(geometry_.kv_dim));
+      pages().Read(layer, position, entry.data());
+      contents.insert(contents.end(), entry.begin(), entry.end());
     }
   }
   return contents;

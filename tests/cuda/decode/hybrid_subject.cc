@@ -16,6 +16,7 @@ constexpr int64_t kDeviceBytes = int64_t{1} << 30;
 TestPool::TestPool(const weights::ModelSpec& spec, int64_t sequences, int64_t tokens)
     : geometry_{.num_layers = spec.num_layers,
                 .kv_dim = spec.kv_dim(),
+                .kv_heads = spec.num_kv_heads,
                 .page_count = sequences * CeilDiv(tokens, kv::kPageTokens)},
       memory_(geometry_.page_count * geometry_.page_bytes()),
       lists_(static_cast<size_t>(sequences)) {
@@ -30,8 +31,9 @@ std::vector<uint16_t> TestPool::Contents(std::span<const model::EngineRow> rows,
   const kv::KvGeometry& geometry = pages[0].geometry();
   for (int64_t layer = 0; layer < geometry.num_layers; ++layer) {
     for (const model::EngineRow& row : rows) {
-      const uint16_t* token = pages[static_cast<size_t>(row.sequence)].Token(layer, row.position);
-      numbers.insert(numbers.end(), token, token + geometry.kv_dim);
+      std::vector<uint16_t> entry(static_cast<size_t>(geometry.kv_dim));
+      pages[static_cast<size_t>(row.sequence)].Read(layer, row.position, entry.data());
+      numbers.insert(numbers.end(), entry.begin(), entry.end());
     }
   }
   return numbers;
@@ -39,10 +41,10 @@ std::vector<uint16_t> TestPool::Contents(std::span<const model::EngineRow> rows,
 
 void TestPool::Forget(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages) {
   const kv::KvGeometry& geometry = pages[0].geometry();
+  const std::vector<uint16_t> nan(static_cast<size_t>(geometry.kv_dim), 0xffff);
   for (int64_t layer = 0; layer < geometry.num_layers; ++layer) {
     for (const model::EngineRow& row : rows) {
-      std::memset(pages[static_cast<size_t>(row.sequence)].Token(layer, row.position), 0xff,
-                  static_cast<size_t>(geometry.kv_dim) * sizeof(uint16_t));
+      pages[static_cast<size_t>(row.sequence)].Store(layer, row.position, nan.data());
     }
   }
 }

@@ -36,7 +36,10 @@ constexpr int kRepeats = 20;
 class Sequences {
  public:
   Sequences(const weights::ModelSpec& spec, int64_t tokens)
-      : geometry_{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = kSequences * PagesOf(tokens)},
+      : geometry_{.num_layers = spec.num_layers,
+                  .kv_dim = spec.kv_dim(),
+                  .kv_heads = spec.num_kv_heads,
+                  .page_count = kSequences * PagesOf(tokens)},
         memory_(geometry_.page_bytes() * geometry_.page_count),
         list_(static_cast<size_t>(geometry_.page_count)) {
     std::memset(memory_.data(), 0, static_cast<size_t>(geometry_.page_bytes() * geometry_.page_count));

@@ -60,8 +60,10 @@ absl::StatusOr<StreamResult> Time(device::Device& device, const weights::ModelSp
   for (int64_t i = 0; i < tokens; ++i) {
     rows.push_back({static_cast<int32_t>(i * 7 % spec.token_count), static_cast<int32_t>(i), 0, i + 1 == tokens});
   }
-  const kv::KvGeometry geometry{
-      .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = CeilDiv(tokens, kv::kPageTokens)};
+  const kv::KvGeometry geometry{.num_layers = spec.num_layers,
+                                .kv_dim = spec.kv_dim(),
+                                .kv_heads = spec.num_kv_heads,
+                                .page_count = CeilDiv(tokens, kv::kPageTokens)};
   const AlignedMemory kv(geometry.page_bytes() * geometry.page_count);
   const absl::StatusOr<device::Registration> pinned_kv =
       device.Register(kv.data(), kv.size(), device::HostAccess::kReadsAndWrites);

@@ -21,7 +21,8 @@ TEST(RandomSegment, IsASegmentThatTheEngineRuns) {
   auto engine = model::Engine::Create(*segment->segment, *AvailableKernels().back(), pool, {.max_rows = 8});
   ASSERT_TRUE(engine.ok()) << engine.status();
 
-  const kv::KvGeometry geometry = {.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = 1};
+  const kv::KvGeometry geometry = {
+      .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .kv_heads = spec.num_kv_heads, .page_count = 1};
   const auto pages = HugeBuffer::Allocate(geometry.page_bytes());
   ASSERT_TRUE(pages.ok());
   const uint32_t page_list[] = {0};

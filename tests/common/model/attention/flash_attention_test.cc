@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "common/tensor/dtype.h"
+#include "tests/support/aligned_memory.h"
 
 namespace moestro::model {
 namespace {
@@ -24,7 +26,7 @@ std::vector<uint16_t> Random(int64_t count, uint32_t seed, float scale) {
 }
 
 // Keys and values of some sequences: [sequence][token][keys of all kv_heads, values of all], and queries for every
-// position.
+// position. Grouped queries also take them packed: the same blocks, of which keys of absent tokens are NaN.
 struct FlashCase {
   AttentionShape shape;
   int64_t context;
@@ -33,6 +35,8 @@ struct FlashCase {
   int64_t window;       // 0: none; otherwise there are sinks, too
   std::vector<uint16_t> kv, all_queries;
   std::vector<float> sinks;
+  bool packs = false;
+  AlignedMemory packed;  // [sequence][block]
 
   FlashCase(AttentionShape s, int64_t tokens, int64_t count, bool shared, int64_t last = 0)
       : shape(s), context(tokens), sequences(count), values_in_keys(shared), window(last) {
@@ -42,6 +46,32 @@ struct FlashCase {
     for (int64_t head = 0; head < shape.heads && window > 0; ++head) {
       sinks.push_back(static_cast<float>(head % 3) * 6 - 6);
     }
+  }
+  int64_t key_bytes() const { return PackedBytes(DType::kBF16, kAttentionBlock, shape.key_dim); }
+  int64_t head_bytes() const { return key_bytes() + PackedBytes(DType::kBF16, shape.value_dim, kAttentionBlock); }
+  int64_t blocks() const { return CeilDiv(context, kAttentionBlock); }
+  FlashCase&& Packed() && {
+    packs = true;
+    packed = AlignedMemory(sequences * blocks() * shape.kv_heads * head_bytes());
+    for (int64_t sequence = 0; sequence < sequences; ++sequence) {
+      for (int64_t token = 0; token < blocks() * kAttentionBlock; ++token) {
+        for (int64_t head = 0; head < shape.kv_heads; ++head) {
+          auto* const keys = reinterpret_cast<uint16_t*>(PackedHead(sequence, token / kAttentionBlock, head));
+          const int64_t row = token % kAttentionBlock;
+          for (int64_t i = 0; i < shape.key_dim; ++i) {
+            keys[PackedElement(PaddedCols(shape.key_dim), row, i)] =
+                token < context ? Key(sequence, head, token)[i] : uint16_t{0x7fc0};
+          }
+          for (int64_t i = 0; i < shape.value_dim && token < context; ++i) {
+            keys[key_bytes() / 2 + PackedElement(kAttentionBlock, i, row)] = Value(sequence, head, token)[i];
+          }
+        }
+      }
+    }
+    return std::move(*this);
+  }
+  uint8_t* PackedHead(int64_t sequence, int64_t block, int64_t head) const {
+    return packed.data() + ((sequence * blocks() + block) * shape.kv_heads + head) * head_bytes();
   }
   AttentionRule rule() const { return {window, sinks.empty() ? nullptr : sinks.data()}; }
   int64_t First(int64_t position) const { return window == 0 ? 0 : std::max<int64_t>(0, position + 1 - window); }
@@ -92,6 +122,13 @@ std::vector<std::vector<uint16_t>> Attend(const FlashCase& c, const CpuKernels& 
     EXPECT_GE(request.block, c.First(rows[static_cast<size_t>(request.run)].position) / kAttentionBlock);
     const int64_t sequence = rows[static_cast<size_t>(request.run)].sequence;
     const int64_t token = request.block * kAttentionBlock;
+    if (c.packs) {
+      return KvBlock{.next = c.PackedHead(sequence, request.next_block, request.kv_heads.begin),
+                     .next_bytes = request.kv_heads.size() * c.head_bytes(),
+                     .packed = c.PackedHead(sequence, request.block, request.kv_heads.begin),
+                     .packed_values = c.key_bytes(),
+                     .head_bytes = c.head_bytes()};
+    }
     return KvBlock{.keys = c.Key(sequence, request.kv_heads.begin, token),
                    .key_stride = c.stride(),
                    .values = c.Value(sequence, request.kv_heads.begin, token),
@@ -171,6 +208,10 @@ std::vector<FlashCase> Cases() {
     cases.emplace_back(AttentionShape{6, 2, 40, 24, 0.16f}, kLongContext, 2, false, window);
   }
   cases.emplace_back(AttentionShape{6, 2, 64, 128, 0.12f, 2}, kLongContext, 2, false, 129);
+  cases.push_back(FlashCase(AttentionShape{6, 2, 40, 24, 0.16f}, kLongContext, 2, false).Packed());
+  for (const int64_t window : {0, 100}) {
+    cases.push_back(FlashCase(AttentionShape{6, 2, 64, 128, 0.12f, 2}, kLongContext, 2, false, window).Packed());
+  }
   return cases;
 }
 
@@ -235,8 +276,20 @@ TEST(FlashAttention, OnePartIsTheWhole) {
   }
 }
 
+TEST(FlashAttention, PackedBlocksHaveTheBitsOfRows) {
+  for (const AttentionShape& shape : {AttentionShape{6, 2, 40, 24, 0.16f}, AttentionShape{6, 2, 64, 128, 0.12f, 2}}) {
+    const FlashCase rows(shape, kLongContext, 2, false, 0);
+    const FlashCase packed = FlashCase(shape, kLongContext, 2, false, 0).Packed();
+    for (const CpuKernels* kernels : AvailableKernels()) {
+      for (const Rows& run : {Rows{1, rows.context - 1, 1}, Rows{0, 62, 3}, Rows{0, 0, 130}}) {
+        EXPECT_EQ(Attend(packed, *kernels, 2, {run}), Attend(rows, *kernels, 2, {run})) << kernels->isa;
+      }
+    }
+  }
+}
+
 TEST(FlashAttention, NoRowsIsNothingToDo) {
-  const FlashCase c = Cases()[2];
+  const FlashCase c = std::move(Cases()[2]);
   EXPECT_TRUE(Attend(c, *AvailableKernels()[0], 2, {}).empty());
 }
 

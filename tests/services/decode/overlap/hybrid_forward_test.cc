@@ -77,17 +77,18 @@ class HybridForwardTest : public testing::Test {
     std::vector<uint16_t> numbers;
     for (const EngineRow& row : rows) {
       for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
-        const uint16_t* token = pages_[static_cast<size_t>(row.sequence)].Token(layer, row.position);
-        numbers.insert(numbers.end(), token, token + spec().kv_dim());
+        std::vector<uint16_t> entry(static_cast<size_t>(spec().kv_dim()));
+        pages_[static_cast<size_t>(row.sequence)].Read(layer, row.position, entry.data());
+        numbers.insert(numbers.end(), entry.begin(), entry.end());
       }
     }
     return numbers;
   }
   void ForgetKv(const std::vector<EngineRow>& rows) const {
+    const std::vector<uint16_t> nan(static_cast<size_t>(spec().kv_dim()), 0xffff);
     for (const EngineRow& row : rows) {
       for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
-        std::memset(pages_[static_cast<size_t>(row.sequence)].Token(layer, row.position), 0xff,
-                    static_cast<size_t>(spec().kv_dim()) * 2);
+        pages_[static_cast<size_t>(row.sequence)].Store(layer, row.position, nan.data());
       }
     }
   }

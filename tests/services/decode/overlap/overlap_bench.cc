@@ -75,7 +75,8 @@ double Step(double attend, double experts, int64_t sequences) {
   const auto device = device::NewHostDevice({});
   const SplitPolicy split = [](const model::CheckedBatch& batch) { return batch.runs.size() / 2; };
   const auto forward = HybridForward::Create(spec, *device, engines, engines, {.max_rows = 2, .split = split}).value();
-  const kv::KvGeometry geometry{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = 1};
+  const kv::KvGeometry geometry{
+      .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .kv_heads = spec.num_kv_heads, .page_count = 1};
   const uint32_t page[] = {0};
   const std::vector<kv::KvPages> pages(static_cast<size_t>(sequences), kv::KvPages(geometry, nullptr, page));
   std::vector<model::EngineRow> rows(static_cast<size_t>(sequences));

@@ -34,6 +34,7 @@ class RankProcessTest : public DistributedTest {
   RankProcessTest() {
     geometry_ = {.num_layers = spec().num_layers,
                  .kv_dim = spec().kv_dim(),
+                 .kv_heads = spec().num_kv_heads,
                  .page_count = CeilDiv(kCount, kv::kPageTokens),
                  .lease_slots = 0};
     for (int64_t i = 0; i < geometry_.page_count; ++i) numbers_.push_back(static_cast<uint32_t>(i));
@@ -86,8 +87,9 @@ class RankProcessTest : public DistributedTest {
     const kv::KvPages pages = Pages(memory_.data());
     for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
       for (int64_t t = 0; t < kCount; ++t) {
-        const uint16_t* token = pages.Token(layer, t);
-        contents.insert(contents.end(), token, token + spec().kv_dim());
+        std::vector<uint16_t> entry(static_cast<size_t>(spec().kv_dim()));
+        pages.Read(layer, t, entry.data());
+        contents.insert(contents.end(), entry.begin(), entry.end());
       }
     }
     return contents;
