@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from four_bit_experts import FORMS, rewrite
 from node import Node
+from requantise import FOUR_BITS, INT8, rewrite
 
 DEMO = Path(__file__).resolve().parents[2] / "deploy/models/demo"
 SPLIT = ["--chunked-below-tokens", "0"]
@@ -60,7 +60,7 @@ def test_every_path_gives_the_same_answers(evaluate, path):
     assert evaluate(path)[1] == evaluate("chunked")[1]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FOUR_BITS)
 def test_routed_experts_in_four_bits_know_the_answers(api, bin_dir, cli, demo, evaluate, tmp_path, form):
     """Plain rounding, without any correction, costs at most two answers of a hundred."""
     rewrite(demo, tmp_path / form, form)

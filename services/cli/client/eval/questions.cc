@@ -1,11 +1,9 @@
 #include "services/cli/client/eval/questions.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
 
@@ -65,44 +63,6 @@ absl::StatusOr<std::vector<Question>> ParseQuestions(std::string_view text) {
   }
   if (questions.empty()) return absl::InvalidArgumentError("it has no questions");
   return questions;
-}
-
-void Scores::Add(const std::string& task, bool right) {
-  Count& count = tasks_[task];
-  ++count.of;
-  count.right += right;
-}
-
-Scores::Count Scores::Total() const {
-  Count total;
-  for (const auto& [task, count] : tasks_) {
-    total.right += count.right;
-    total.of += count.of;
-  }
-  return total;
-}
-
-Json Scores::ToJson() const {
-  const auto to_json = [](const Count& count) {
-    return Json{{"right", count.right}, {"of", count.of}, {"share", count.share()}};
-  };
-  Json json = to_json(Total());
-  json["tasks"] = Json::object();
-  for (const auto& [task, count] : tasks_) json["tasks"][task] = to_json(count);
-  return json;
-}
-
-std::string Scores::ToText() const {
-  size_t width = std::string_view("all").size();
-  for (const auto& [task, count] : tasks_) width = std::max(width, task.size());
-  std::string text;
-  const auto add = [&](const std::string& name, const Count& count) {
-    absl::StrAppendFormat(&text, "%-*s  %6.1f %%  %d of %d\n", static_cast<int>(width), name, 100 * count.share(),
-                          count.right, count.of);
-  };
-  for (const auto& [task, count] : tasks_) add(task, count);
-  add("all", Total());
-  return text;
 }
 
 }  // namespace moestro::cli

@@ -246,6 +246,34 @@ TEST_F(CliTest, EvalCountsExactMatches) {
   EXPECT_THAT(Run({"eval", directory_ + "/empty.jsonl"}).status.message(), HasSubstr("it has no questions"));
 }
 
+TEST_F(CliTest, EvalComparesPerplexities) {
+  const std::string questions = directory_ + "/questions.jsonl";
+  const std::string earlier = directory_ + "/earlier.json";
+  std::ofstream(questions) << R"({"task": "a", "prompt": "x", "answer": "ok"})"
+                           << "\n"
+                           << R"({"task": "b", "messages": [{"role": "user", "content": "x"}], "answer": ""})";
+  EXPECT_FALSE(json::parse(Run({"eval", questions, "--json"}).out).contains("perplexity"));
+  const Result first = Run({"eval", questions, "--json", "--perplexity"});
+  ASSERT_TRUE(first.status.ok()) << first.status;
+  EXPECT_EQ(json::parse(first.out)["tokens"], 1) << "the answer's token, none of the prompt, none of an empty answer";
+  EXPECT_EQ(json::parse(first.out)["sum_logprob"], -1.5);
+  std::ofstream(earlier) << first.out;
+  const Result second = Run({"eval", questions, "--perplexity", "--compare", earlier});
+  ASSERT_TRUE(second.status.ok()) << second.status;
+  EXPECT_THAT(second.out, HasSubstr("all     0.0 %  0 of 2 (+0), perplexity 4.48169 (+0.00000)\n"));
+  EXPECT_EQ(json::parse(Run({"eval", questions, "--perplexity", "--json", "--compare", earlier}).out)["difference"],
+            json({{"right", 0}, {"perplexity", 0}}));
+
+  const Result plain = Run({"eval", questions, "--compare", earlier});
+  EXPECT_THAT(plain.status.message(), HasSubstr("--compare " + earlier + ": has 1 scored tokens of task 'a'"));
+  EXPECT_THAT(plain.out, HasSubstr("0 of 2\n")) << "the scores are printed all the same";
+  const size_t asked = router_.requests().size();
+  std::ofstream(earlier) << "{";
+  EXPECT_THAT(Run({"eval", questions, "--compare", earlier}).status.message(), HasSubstr("--compare " + earlier));
+  EXPECT_TRUE(absl::IsNotFound(Run({"eval", questions, "--compare", directory_ + "/absent"}).status));
+  EXPECT_EQ(router_.requests().size(), asked) << "no question is asked";
+}
+
 TEST_F(CliTest, EvalWritesAnswers) {
   const std::string questions = directory_ + "/questions.jsonl";
   const std::string answers = directory_ + "/answers.jsonl";

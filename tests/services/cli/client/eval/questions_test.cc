@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 namespace moestro::cli {
 namespace {
 
@@ -38,20 +36,6 @@ TEST(QuestionsTest, ErrorsNameLineAndField) {
   EXPECT_THAT(message("{\"task\": \"a\", \"answer\": \"x\", \"messages\": [{\"role\": \"user\"}]}"),
               HasSubstr("'content'"));
   EXPECT_THAT(message("\n \n"), HasSubstr("no questions"));
-}
-
-TEST(QuestionsTest, CountsByTaskAndInAll) {
-  Scores scores;
-  EXPECT_EQ(scores.ToJson()["share"], 0);
-  scores.Add("b", true);
-  scores.Add("a", true);
-  scores.Add("a", false);
-  const nlohmann::json json = scores.ToJson();
-  EXPECT_EQ(json["right"], 2);
-  EXPECT_EQ(json["of"], 3);
-  EXPECT_EQ(json["tasks"]["a"]["share"], 0.5);
-  EXPECT_EQ(json["tasks"]["b"]["right"], 1);
-  EXPECT_EQ(scores.ToText(), "a      50.0 %  1 of 2\nb     100.0 %  1 of 1\nall    66.7 %  2 of 3\n");
 }
 
 }  // namespace

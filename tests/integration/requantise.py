@@ -1,8 +1,9 @@
-"""Rewrites a checkpoint in FP8 with blocks of 128 x 128 in the two forms of compressed-tensors with four bits: routed
-experts by plain rounding in groups of 32, all other weights in BF16. With the standard library only.
+"""Rewrites a checkpoint in FP8 with blocks of 128 x 128 by plain rounding: in the two forms of compressed-tensors with
+four bits (routed experts in groups of 32, all other weights in BF16), or as W8A8 (every linear layer with FP8 weights but
+kv_b_proj in INT8 by row). With the standard library only.
 
-A group lies in one block, so its weights are codes times one number: what a code becomes depends on that number and on
-the group's largest code alone. Tables of such pairs do the rounding.
+A group of four bits lies in one block, so its weights are codes times one number: what a code becomes depends on that
+number and on the group's largest code alone. A row of INT8 has one such number for each block. Tables do the rounding.
 """
 
 import functools
@@ -60,10 +61,11 @@ def mxfp4_table(scale, largest):
     return bytes([exponent + 127]), codes + bytes(code | 8 for code in codes)
 
 
-FORMS = {  # table, type of the packed tensor and of the scales, weights of an element, quantization type, format
+FOUR_BITS = {  # table, type of the packed tensor and of the scales, weights of an element, quantization type, format
     "int4": (int4_table, "I32", "BF16", 8, "int", "pack-quantized"),
     "mxfp4": (mxfp4_table, "U8", "U8", 2, "float", "mxfp4-pack-quantized"),
 }
+INT8 = "int8"
 
 
 def pack(codes, scales, rows, cols, table):
@@ -80,6 +82,23 @@ def pack(codes, scales, rows, cols, table):
     return b"".join(packed), b"".join(packed_scales)
 
 
+def int8_rows(codes, scales, rows, cols):
+    """Codes and F32 scales. A row's largest weight has code 127."""
+    out, row_scales = [], []
+    for row in range(rows):
+        blocks = [(codes[row * cols + begin : row * cols + min(begin + BLOCK, cols)], scales[row // BLOCK][begin // BLOCK])
+                  for begin in range(0, cols, BLOCK)]
+        largest = max(VALUES[max(block.translate(MAGNITUDE))] * scale for block, scale in blocks)
+        row_scales.append(struct.pack("<f", largest / 127 if largest else 1))
+        (step,) = struct.unpack("<f", row_scales[-1])
+        for block, scale in blocks:
+            places = bytearray(256)
+            for code in set(block):
+                places[code] = min(max(round(VALUES[code] * scale / step), -127), 127) & 0xFF
+            out.append(block.translate(places))
+    return b"".join(out), b"".join(row_scales)
+
+
 @functools.cache
 def bf16_table(scale):
     return [struct.pack("<H", bf16(value * scale)) for value in VALUES]
@@ -91,10 +110,37 @@ def widen(codes, scales, rows, cols):
                     for code in codes[row * cols + begin : row * cols + min(begin + BLOCK, cols)])
 
 
+def requantise(name, rows, cols, codes, scales, form):
+    """A linear layer's tensors, name: (type, shape, bytes)."""
+    if form == INT8 and "kv_b_proj" not in name:
+        rounded, row_scales = int8_rows(codes, scales, rows, cols)
+        return {name: ("I8", [rows, cols], rounded), name + "_scale": ("F32", [rows, 1], row_scales)}
+    if form == INT8 or ".experts." not in name:
+        return {name: ("BF16", [rows, cols], widen(codes, scales, rows, cols))}
+    table, packed_type, scale_type, per_element, _, _ = FOUR_BITS[form]
+    packed, group_scales = pack(codes, scales, rows, cols, table)
+    tensors = {name + "_packed": (packed_type, [rows, cols // per_element], packed),
+               name + "_scale": (scale_type, [rows, cols // GROUP], group_scales)}
+    if form == "int4":
+        tensors[name + "_shape"] = "I64", [2], struct.pack("<2q", rows, cols)
+    return tensors
+
+
+def quantization_config(form):
+    if form == INT8:
+        return {"quant_method": "w8a8_int8", "activation_scheme": "dynamic"}
+    _, _, _, _, kind, name_of_format = FOUR_BITS[form]
+    weights = {"num_bits": 4, "type": kind, "symmetric": True, "group_size": GROUP, "strategy": "group",
+               "dynamic": False} | ({"scale_dtype": "torch.uint8"} if form == "mxfp4" else {})
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": None, "output_activations": None,
+             "format": name_of_format}
+    return {"config_groups": {"group_0": group}, "quant_method": "compressed-tensors", "format": name_of_format,
+            "quantization_status": "compressed", "ignore": IGNORE}
+
+
 def rewrite(source, out, form):
     """`source`: a directory with one shard."""
     source, out = Path(source), Path(out)
-    table, packed_type, scale_type, per_element, kind, name_of_format = FORMS[form]
     raw = (source / "model.safetensors").read_bytes()
     (length,) = struct.unpack_from("<Q", raw)
     header = json.loads(raw[8 : 8 + length])
@@ -111,18 +157,10 @@ def rewrite(source, out, form):
         if entry["dtype"] != "F8_E4M3":
             tensors[name] = entry["dtype"], entry["shape"], data(name)
             continue
-        rows, cols = entry["shape"]
         flat = [value for (value,) in struct.iter_unpack("<f", data(name + "_scale_inv"))]
         blocks = header[name + "_scale_inv"]["shape"][1]
         scales = [flat[i : i + blocks] for i in range(0, len(flat), blocks)]
-        if ".experts." not in name:
-            tensors[name] = "BF16", entry["shape"], widen(data(name), scales, rows, cols)
-            continue
-        packed, group_scales = pack(data(name), scales, rows, cols, table)
-        tensors[name + "_packed"] = packed_type, [rows, cols // per_element], packed
-        tensors[name + "_scale"] = scale_type, [rows, cols // GROUP], group_scales
-        if form == "int4":
-            tensors[name + "_shape"] = "I64", [2], struct.pack("<2q", rows, cols)
+        tensors |= requantise(name, *entry["shape"], data(name), scales, form)
     out.mkdir(parents=True)
     offset, entries = 0, {}
     for name, (dtype, shape, content) in tensors.items():
@@ -135,12 +173,7 @@ def rewrite(source, out, form):
         for _, _, content in tensors.values():
             file.write(content)
     config = json.loads((source / "config.json").read_text())
-    weights = {"num_bits": 4, "type": kind, "symmetric": True, "group_size": GROUP, "strategy": "group",
-               "dynamic": False} | ({"scale_dtype": "torch.uint8"} if form == "mxfp4" else {})
-    group = {"targets": ["Linear"], "weights": weights, "input_activations": None, "output_activations": None,
-             "format": name_of_format}
-    config["quantization_config"] = {"config_groups": {"group_0": group}, "quant_method": "compressed-tensors",
-                                     "format": name_of_format, "quantization_status": "compressed", "ignore": IGNORE}
+    config["quantization_config"] = quantization_config(form)
     (out / "config.json").write_text(json.dumps(config))
     for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json"):
         (out / name).write_bytes((source / name).read_bytes())
