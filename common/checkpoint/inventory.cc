@@ -42,14 +42,14 @@ std::vector<DType> AllowedDTypes(model::TensorRole role, bool transposed) {
 DType SegmentDType(model::TensorRole role, const TensorInfo& info) {
   if (model::IsWidened(role)) return DType::kF32;
   const DType dtype = info.dtype.value_or(DType::kF32);
-  // Blocks cannot be transposed, as one form of attention needs the keys. Both forms have the same values.
+  // Codes whose scales change along a row of the transposed keys cannot be transposed, as one form of attention needs
+  // the keys. Both forms have the same values.
   return role == model::TensorRole::kLatentUp && IsBlockFormat(dtype) ? DType::kF16 : dtype;
 }
 
-// The key half of what makes keys and values from a latent is transposed. Codes with scales by row cannot be; INT4 can,
-// rounded to F16 as blocks are.
+// What makes keys and values from a latent becomes F16, as it does from blocks: MXFP4 has no use for that.
 bool MayBeTwoTensors(model::TensorRole role, const TwoTensors& form, const Quantization& quantization) {
-  if (role == model::TensorRole::kLatentUp) return !form.in_blocks && !form.by_row && !quantization.int4.empty();
+  if (role == model::TensorRole::kLatentUp) return form.by_row || (!form.in_blocks && !quantization.int4.empty());
   return !model::IsWidened(role);
 }
 
@@ -194,7 +194,7 @@ class Inventory {
     }
     const bool rounded = tensor.role == model::TensorRole::kLatentUp;
     if (rounded && check.dtype == DType::kMXFP4) return Problem(codes_name, kNotFourBits, codes);
-    if (rounded) check.dtype = check.group % 128 == 0 ? DType::kI4Z128 : DType::kI4Z32;  // the same weights
+    if (rounded && !form.by_row) check.dtype = check.group % 128 == 0 ? DType::kI4Z128 : DType::kI4Z32;  // the same
     if (rounded && !RowsOfHeadsAreWhole(form)) {
       return Problem(codes_name, "its heads have parts that are no multiples of 8 rows; get the model with it in BF16",
                      codes);
@@ -377,8 +377,9 @@ int64_t InventoryItem::bytes() const {
     return expected.rows * expected.cols / 2 + scales + zeros;
   }
   if (IsBlockFormat(dtype)) return expected.rows * RowBytes(dtype, expected.cols);
-  const int64_t blocks =
-      dtype == DType::kI8 ? expected.rows : CeilDiv(expected.rows, kScaleBlock) * CeilDiv(expected.cols, kScaleBlock);
+  const int64_t blocks = weight.info->dtype == DType::kI8
+                             ? expected.rows
+                             : CeilDiv(expected.rows, kScaleBlock) * CeilDiv(expected.cols, kScaleBlock);
   return expected.rows * weight.info->BytesOf(expected.cols) + (scale ? blocks * scale->info->element_bytes() : 0);
 }
 

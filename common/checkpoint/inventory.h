@@ -55,9 +55,9 @@ inline constexpr char kPredictionGroup[] = "multi-token prediction";  // a group
 // Pairs every tensor of the segment that is not derived, in the order of SegmentTensors, with its place in the
 // checkpoint (tensor_lookup.h says where it may be); reads only headers, and quantization_config. Types: linear layers
 // are FP8, BF16, F16, I8 or a format of blocks (block_format.h), also as codes and scales in two tensors, but FP8, BF16
-// or F16 where keys are transposed; embedding and head are BF16, F16 or blocks. The rest becomes F32, so it may be of
-// any type that F32 holds exactly: F32, BF16, F16. INVALID_ARGUMENT lists up to ten problems: missing tensors, wrong
-// dtypes or shapes, rows that are no whole blocks, scales without a weight and the reverse, codes that
+// or F16 in the segment where keys are transposed; embedding and head are BF16, F16 or blocks. The rest becomes F32, so
+// it may be of any type that F32 holds exactly: F32, BF16, F16. INVALID_ARGUMENT lists up to ten problems: missing
+// tensors, wrong dtypes or shapes, rows that are no whole blocks, scales without a weight and the reverse, codes that
 // quantization_config does not name, static scales of inputs, FP8 blocks that straddle K and V of kv_b_proj or two
 // parts of one tensor. `skipped` (may be null): layers past num_layers (multi-token prediction), rotary tables, and
 // encoders of images and sounds. Other tensors that the model does not use are counted in one line of `warnings` (may

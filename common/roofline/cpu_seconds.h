@@ -43,7 +43,7 @@ struct CpuSeconds {
 };
 
 // A model whose linear layers have the type `format`: kF8E4M3, kI8 or kBF16. The head stays BF16, and so does MLA's
-// kv_b beside I8, as such checkpoints are published.
+// kv_b beside I8: the segment has it in 16 bits.
 ModelCount CountModelInFormat(const weights::ModelSpec& spec, DType format);
 
 // A prompt of `tokens` tokens from position 0, un-absorbed, in one pass. Tokens spread evenly over the experts.

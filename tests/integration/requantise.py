@@ -1,6 +1,6 @@
 """Rewrites a checkpoint in FP8 with blocks of 128 x 128 by plain rounding: in the two forms of compressed-tensors with
-four bits (routed experts in groups of 32, all other weights in BF16), or as W8A8 (every linear layer with FP8 weights but
-kv_b_proj in INT8 by row). With the standard library only.
+four bits (routed experts in groups of 32, all other weights in BF16), or as W8A8 (every linear layer with FP8 weights in
+INT8 by row). With the standard library only.
 
 A group of four bits lies in one block, so its weights are codes times one number: what a code becomes depends on that
 number and on the group's largest code alone. A row of INT8 has one such number for each block. Tables do the rounding.
@@ -112,10 +112,10 @@ def widen(codes, scales, rows, cols):
 
 def requantise(name, rows, cols, codes, scales, form):
     """A linear layer's tensors, name: (type, shape, bytes)."""
-    if form == INT8 and "kv_b_proj" not in name:
+    if form == INT8:
         rounded, row_scales = int8_rows(codes, scales, rows, cols)
         return {name: ("I8", [rows, cols], rounded), name + "_scale": ("F32", [rows, 1], row_scales)}
-    if form == INT8 or ".experts." not in name:
+    if ".experts." not in name:
         return {name: ("BF16", [rows, cols], widen(codes, scales, rows, cols))}
     table, packed_type, scale_type, per_element, _, _ = FOUR_BITS[form]
     packed, group_scales = pack(codes, scales, rows, cols, table)

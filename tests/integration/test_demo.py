@@ -1,6 +1,7 @@
 """The demo model as served: right answers, the same on every path, no worse than its PyTorch original."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,56 @@ def test_routed_experts_in_four_bits_know_the_answers(api, bin_dir, cli, demo, e
     share, original = json.loads(scores.stdout)["share"], evaluate("batched")[0]["share"]
     print(f"{form}: {share:.4f}, FP8: {original:.4f}")
     assert share >= original - 0.02
+
+
+def test_perplexity_is_that_of_the_tokens_that_were_generated(api, bin_dir, cli, demo, tmp_path):
+    """Of right answers, to plain prompts and to chats: the model chose these tokens, with these probabilities."""
+    questions = [json.loads(line) for line in (demo / "questions.jsonl").read_text().splitlines()]
+    plain = [question for question in questions if "prompt" in question][::100]
+    chats = [question for question in questions if "messages" in question][::100]
+    assert plain and chats
+    file = tmp_path / "questions.jsonl"
+    with Node(api, bin_dir, demo) as node:
+        for question in plain + chats:
+            file.write_text(json.dumps(question))
+            scores = json.loads(cli("eval", file, "--server", f"127.0.0.1:{node.grpc_port}", "--json",
+                                    "--perplexity").stdout)
+            if not scores["right"]:
+                continue
+            request = api.inference.GenerateRequest(max_tokens=64, temperature=0)
+            if "prompt" in question:
+                request.prompt = question["prompt"]
+            else:
+                for message in question["messages"]:
+                    request.chat.messages.add(**message)
+            generated = [token.logprob for event in node.stub.Generate(request, timeout=60) for token in event.tokens.tokens]
+            generated = generated[: scores["tokens"]]  # without the one that ends the answer
+            assert len(generated) == scores["tokens"]
+            assert scores["sum_logprob"] == pytest.approx(sum(generated), abs=0.05)
+            assert scores["perplexity"] == pytest.approx(math.exp(-scores["sum_logprob"] / scores["tokens"]))
+
+
+@pytest.mark.parametrize("form,coded,limit", [(INT8, "published", 0.002), ("int4", "all", 0.002)])
+def test_what_inputs_in_eight_bits_cost(api, bin_dir, cli, demo, tmp_path, form, coded, limit):
+    """The difference to BF16 inputs, in right answers and in perplexity, as eval prints it; of a quarter of the
+    questions."""
+    rewrite(demo, tmp_path / form, form)
+    printed = {}
+    for setting in ["bf16", coded]:
+        with Node(api, bin_dir, tmp_path / form,
+                  {role: ["--int8-activations", setting] for role in ["prefill", "decode"]}) as node:
+            arguments = ["eval", demo / "questions.jsonl", "--server", f"127.0.0.1:{node.grpc_port}", "--concurrency", 16,
+                         "--limit", 400, "--perplexity"]
+            if setting != "bf16":
+                arguments += ["--compare", tmp_path / "bf16.json"]
+            printed[setting] = json.loads(cli(*arguments, "--json", timeout=600).stdout)
+        (tmp_path / f"{setting}.json").write_text(json.dumps(printed[setting]))
+    bf16, int8 = printed["bf16"], printed[coded]
+    print(f"{form}: {bf16['share']:.4f}, perplexity {bf16['perplexity']:.5f}; with --int8-activations {coded} "
+          f"{int8['difference']['right']:+d} right, {int8['difference']['perplexity']:+.5f}")
+    assert int8["difference"]["right"] == int8["right"] - bf16["right"]
+    assert 0 < abs(int8["difference"]["perplexity"]) < limit
+    assert int8["share"] >= bf16["share"] - 0.02
 
 
 def test_a_conversation_of_three_turns(api, bin_dir, cli, demo, make_node):

@@ -378,10 +378,30 @@ absl::Status RowReader::ReadAs(DType dtype, const checkpoint::TensorRef& ref, in
 
 absl::Status RowReader::ReadSourceAs(DType dtype, const checkpoint::TensorSource& source, int64_t row, int64_t rows,
                                      int64_t cols, uint8_t* dst) {
+  if (source.weight.info->dtype == DType::kI8) return ReadInt8AsF16(source, row, rows, cols, dst);
   if (!source.int4) return ReadAs(dtype, source.weight, row, rows, cols, dst);
   source_.resize(static_cast<size_t>(rows * RowBytes(source.int4->dtype, cols)));
   MOE_RETURN_IF_ERROR(ReadInt4(source, row, rows, source_.data()));
   return RoundToF16(source.weight, source.int4->dtype, source_.data(), rows, cols, dst);
+}
+
+absl::Status RowReader::ReadInt8AsF16(const checkpoint::TensorSource& source, int64_t row, int64_t rows, int64_t cols,
+                                      uint8_t* dst) {
+  const checkpoint::TensorRef& scale = source.scale.value();
+  const int64_t scale_bytes = scale.info->element_bytes();
+  source_.resize(static_cast<size_t>(rows * cols));
+  scales_.resize(static_cast<size_t>(rows * scale_bytes));
+  row_.resize(static_cast<size_t>(cols));
+  MOE_RETURN_IF_ERROR(ReadBytes(source.weight, row * cols, source_));
+  MOE_RETURN_IF_ERROR(ReadBytes(scale, row * scale_bytes, scales_));
+  for (int64_t r = 0; r < rows; ++r) {
+    float factor;
+    ToF32(scale.info->dtype_name, scales_.data() + r * scale_bytes, 1, reinterpret_cast<uint8_t*>(&factor));
+    const uint8_t* const codes = source_.data() + r * cols;
+    for (int64_t c = 0; c < cols; ++c) row_[static_cast<size_t>(c)] = factor * static_cast<int8_t>(codes[c]);
+    MOE_RETURN_IF_ERROR(RoundRowToF16(source.weight, dst + r * cols * 2));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RowReader::RoundToF16(const checkpoint::TensorRef& ref, DType published, const uint8_t* src, int64_t rows,
@@ -393,15 +413,21 @@ absl::Status RowReader::RoundToF16(const checkpoint::TensorRef& ref, DType publi
     } else {
       ToF32(ref.info->dtype_name, src, cols, reinterpret_cast<uint8_t*>(row_.data()));
     }
-    for (int64_t c = 0; c < cols; ++c) {
-      const uint16_t rounded = ToF16(row_[static_cast<size_t>(c)]);
-      if ((rounded & 0x7c00) == 0x7c00) {
-        return absl::InvalidArgumentError(absl::StrCat(checkpoint_.shards()[static_cast<size_t>(ref.shard)].path(),
-                                                       ": tensor ", text::Quoted(ref.info->name),
-                                                       " has a value that is not finite as F16"));
-      }
-      std::memcpy(dst + (r * cols + c) * 2, &rounded, sizeof rounded);
+    MOE_RETURN_IF_ERROR(RoundRowToF16(ref, dst + r * cols * 2));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowReader::RoundRowToF16(const checkpoint::TensorRef& ref, uint8_t* dst) {
+  for (const float value : row_) {
+    const uint16_t rounded = ToF16(value);
+    if ((rounded & 0x7c00) == 0x7c00) {
+      return absl::InvalidArgumentError(absl::StrCat(checkpoint_.shards()[static_cast<size_t>(ref.shard)].path(),
+                                                     ": tensor ", text::Quoted(ref.info->name),
+                                                     " has a value that is not finite as F16"));
     }
+    std::memcpy(dst, &rounded, sizeof rounded);
+    dst += sizeof rounded;
   }
   return absl::OkStatus();
 }

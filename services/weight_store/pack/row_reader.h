@@ -52,11 +52,14 @@ class RowReader {
                       uint8_t* dst);
   absl::Status ReadTransposedKeys(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
                                   int64_t row, int64_t rows);
-  // ReadAs of a source that may be INT4.
+  // ReadAs of a source that may be INT4 or INT8.
   absl::Status ReadSourceAs(DType dtype, const checkpoint::TensorSource& source, int64_t row, int64_t rows,
                             int64_t cols, uint8_t* dst);
+  absl::Status ReadInt8AsF16(const checkpoint::TensorSource& source, int64_t row, int64_t rows, int64_t cols,
+                             uint8_t* dst);
   absl::Status RoundToF16(const checkpoint::TensorRef& ref, DType published, const uint8_t* src, int64_t rows,
                           int64_t cols, uint8_t* dst);
+  absl::Status RoundRowToF16(const checkpoint::TensorRef& ref, uint8_t* dst);  // what row_ has
   absl::Status ReadTwoTensors(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
                               int64_t rows);
   // Rows [row, row + rows) of INT4 weights in int4->dtype.

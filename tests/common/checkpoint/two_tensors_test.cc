@@ -81,11 +81,11 @@ class TwoTensorsTest : public ::testing::Test {
     ExpectError(status, kInvalid, {dir_.path(), "1 problem(s)"});
     ExpectError(status, kInvalid, parts);
   }
-  // The items of layer 1's experts, by the name of the tensor of the segment.
+  // By the name of the tensor of the segment.
   struct Planned {
     DType dtype;
     checkpoint::TensorSource source;
-    int64_t bytes;
+    int64_t bytes;  // as published; 0 where the checkpoint has another name
   };
   std::map<std::string, Planned> PlanOf(const SafetensorsBuilder& tensors) {
     const auto items = Check(tensors);
@@ -98,7 +98,8 @@ class TwoTensorsTest : public ::testing::Test {
       planned[plan->tensors[i].name] = {plan->tensors[i].dtype, plan->sources[i], 0};
     }
     for (const checkpoint::InventoryItem& item : *items) {
-      if (item.expected.name.starts_with(kExperts)) planned[item.expected.name].bytes = item.bytes();
+      const auto found = planned.find(item.expected.name);
+      if (found != planned.end()) found->second.bytes = item.bytes();
     }
     return planned;
   }
@@ -449,9 +450,7 @@ class Int8Test : public TwoTensorsTest {
   SafetensorsBuilder Rounded(const char* scale_dtype = "F32") const {
     SafetensorsBuilder tensors = TinyTensors(spec_);
     for (const model::ModelTensor& tensor : model::CheckpointTensors(spec_)) {
-      if (model::IsLinear(tensor.role) && tensor.role != model::TensorRole::kLatentUp) {
-        Round(tensors, tensor.name, tensor.shape(), scale_dtype);
-      }
+      if (model::IsLinear(tensor.role)) Round(tensors, tensor.name, tensor.shape(), scale_dtype);
     }
     return tensors;
   }
@@ -473,8 +472,20 @@ TEST_F(Int8Test, ScalesByRow) {
     EXPECT_EQ(up.source.kind, Kind::kRows);
     EXPECT_EQ(up.source.weight.info->name, weight_);
     EXPECT_EQ(up.source.scale->info->name, weight_ + "_scale");
-    EXPECT_EQ(plan.at("model.layers.0.self_attn.kv_b_proj.key_transposed").dtype, DType::kBF16);
+    const Planned& latent = plan.at("model.layers.0.self_attn.kv_b_proj.weight");
+    EXPECT_EQ(latent.dtype, DType::kF16);
+    EXPECT_EQ(latent.source.kind, Kind::kRounded);
+    EXPECT_EQ(latent.bytes, 256 * 64 + 256 * bytes);
+    const Planned& keys = plan.at("model.layers.0.self_attn.kv_b_proj.key_transposed");
+    EXPECT_EQ(keys.dtype, DType::kF16);
+    EXPECT_EQ(keys.source.kind, Kind::kTransposeKeys);
+    EXPECT_EQ(keys.source.scale->info->name, "model.layers.0.self_attn.kv_b_proj.weight_scale");
   }
+  const std::string latent = "model.layers.0.self_attn.kv_b_proj.weight";
+  const auto published = Changed([&](auto& t) {
+    t.Remove(latent + "_scale").Remove(latent).Add(latent, "BF16", {256, 64});
+  });
+  EXPECT_EQ(PlanOf(published).at(latent).dtype, DType::kBF16);
   const auto without_columns =
       Changed([&](auto& t) { t.Remove(weight_ + "_scale").Add(weight_ + "_scale", "F32", {128}); });
   EXPECT_EQ(PlanOf(without_columns).at(weight_).dtype, DType::kI8);
@@ -518,10 +529,6 @@ TEST_F(Int8Test, RefusesMalformedOnes) {
            t.Add(weight_ + "_zero_point", "I8", {128, 1});
          }),
          {"zero points are supported beside codes of four bits only"});
-  Refuse(Changed([&](auto& t) {
-           Round(t, "model.layers.0.self_attn.kv_b_proj.weight", {256, 64});
-         }),
-         {"'model.layers.0.self_attn.kv_b_proj.weight'", "must not have eight bits; get the model with it in BF16"});
   Refuse(Changed([&](auto& t) {
            t.Remove("lm_head.weight").Add("lm_head.weight", "I8", {40, 256});
          }),

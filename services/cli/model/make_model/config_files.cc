@@ -320,7 +320,7 @@ absl::Status CheckOptions(const MakeModelOptions& options) {
   return CheckRange("--shard-bytes", options.shard_bytes, 1, int64_t{1} << 50);
 }
 
-// W8A8 of all linear layers but kv_b_proj, whose transposed keys cannot have scales by row, and the head.
+// W8A8 of all linear layers but kv_b_proj, which becomes F16 wherever it is in INT8, and the head.
 json CompressedTensorsInt8() {
   const auto scheme = [](const char* strategy, bool dynamic) {
     return json{{"dynamic", dynamic}, {"num_bits", 8}, {"strategy", strategy}, {"symmetric", true}, {"type", "int"}};

@@ -160,9 +160,8 @@ class Planner {
   void Linear(const model::ModelTensor& tensor) {
     const double deviation = Deviation(Gain(model_.spec, tensor), tensor.shape()[1]);
     if (model_.four_bits() && tensor.part == model::TensorPart::kExpert) return FourBits(tensor, deviation);
-    if (model_.int8() && !tensor.in_parts && tensor.role != model::TensorRole::kLatentUp) {
-      return EightBits(tensor, deviation);
-    }
+    const bool ignored = tensor.role == model::TensorRole::kLatentUp && model_.weights == kInt8Weights;
+    if (model_.int8() && !tensor.in_parts && !ignored) return EightBits(tensor, deviation);
     if (!model_.fp8() || tensor.in_parts) {
       Add(tensor.name, DType::kBF16, tensor.shape(), Recipe::kDequantised, deviation);
       return;

@@ -5,9 +5,11 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/services/weight_store/pack/pack_in_memory.h"
+#include "tests/support/gguf_builder.h"
 #include "tests/support/random_checkpoint.h"
 
 namespace moestro::store {
@@ -15,18 +17,19 @@ namespace {
 
 using testing::ExpectError;
 
+// Whether the segment has it in INT8.
 bool IsInt8(const model::ModelTensor& tensor) {
   return model::IsLinear(tensor.role) && tensor.role != model::TensorRole::kLatentUp;
 }
 
 float ScaleOf(int64_t row) { return static_cast<float>(1 + row % 128) / 64; }  // exact in BF16 and F16
 
-// All linear layers but kv_b_proj, with scales of the three types in turn.
+// All linear layers, with scales of the three types in turn.
 void Round(RandomCheckpoint& random) {
   std::mt19937 bits(11);
   int type = 0;
   for (const model::ModelTensor& tensor : model::CheckpointTensors(random.spec())) {
-    if (!IsInt8(tensor)) continue;
+    if (!model::IsLinear(tensor.role)) continue;
     RandomCheckpoint::Tensor& codes = random.tensors().at(tensor.name);
     codes.dtype = "I8";
     codes.data.resize(static_cast<size_t>(tensor.rows * tensor.cols));
@@ -104,7 +107,54 @@ TEST(PackInt8, CodesScalesAndCompensation) {
       ++matrices;
     }
     EXPECT_GT(matrices, 20);
-    EXPECT_EQ(segment->Find("model.layers.0.self_attn.kv_b_proj.key_transposed")->dtype, DType::kBF16);
+  }
+}
+
+// The segment has them as if they had been published so.
+TEST(PackInt8, LatentsAreRoundedToF16) {
+  RandomCheckpoint random(OddSpec(), /*fp8=*/false);
+  Round(random);
+  RandomCheckpoint rounded(OddSpec(), /*fp8=*/false);
+  Round(rounded);
+  int latents = 0;
+  for (const model::ModelTensor& tensor : model::CheckpointTensors(random.spec())) {
+    if (tensor.role != model::TensorRole::kLatentUp) continue;
+    rounded.tensors().erase(tensor.name + "_scale");
+    RandomCheckpoint::Tensor& values = rounded.tensors().at(tensor.name);
+    const std::string codes = std::exchange(values.data, {});
+    values.dtype = "F16";
+    for (size_t i = 0; i < codes.size(); ++i) {
+      const float scale = ScaleOf(static_cast<int64_t>(i) / tensor.cols);
+      values.data += testing::RawBytes(static_cast<_Float16>(scale * static_cast<int8_t>(codes[i])));
+    }
+    ++latents;
+  }
+  ASSERT_GT(latents, 1);
+  const Packed packed = PackInMemory(Written(random), random.spec(), {.threads = 2});
+  ASSERT_TRUE(packed.status.ok()) << packed.status;
+  const Packed expected = PackInMemory(Written(rounded), random.spec(), {.threads = 1});
+  ASSERT_TRUE(expected.status.ok()) << expected.status;
+  const auto segment = packed.Open(), other = expected.Open();
+  for (const weights::TensorEntry& entry : segment->directory()) {
+    const weights::TensorView view = *segment->Find(entry.name), as_f16 = *other->Find(entry.name);
+    ASSERT_EQ(view.dtype, as_f16.dtype) << entry.name;
+    ASSERT_EQ(view.bytes, as_f16.bytes) << entry.name;
+    EXPECT_EQ(std::memcmp(view.data, as_f16.data, static_cast<size_t>(view.bytes)), 0) << entry.name;
+  }
+}
+
+TEST(PackInt8, LatentsMustFitIntoF16) {
+  const std::string name = "model.layers.1.self_attn.kv_b_proj.weight";
+  for (const float bad : {1024.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    RandomCheckpoint random(OddSpec(), /*fp8=*/false);
+    Round(random);
+    RandomCheckpoint::Tensor& scales = random.tensors().at(name + "_scale");
+    scales.dtype = "F32";
+    scales.data.clear();
+    for (int64_t row = 0; row < scales.shape[0]; ++row) scales.data += testing::RawBytes(bad);
+    const Packed packed = PackInMemory(Written(random), random.spec(), {.threads = 2});
+    ExpectError(packed.status, absl::StatusCode::kInvalidArgument,
+                {"tensor '" + name + "' has a value that is not finite as F16"});
   }
 }
 
