@@ -16,7 +16,8 @@
 //   Weights, LoadWeights(p)       4 inputs of kLanes rows
 //   Inputs, LoadInputs(p)         4 codes for all lanes
 //   Dot(sum, weights, inputs)     adds 4 products to each lane
-//   Load(p), Store(p, v), Zero(), Prefetch(p)
+//   Load(p), Store(p, v), Zero()
+//   Prefetch(p), PrefetchFar(p)   into L1, into L2
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,9 @@ constexpr int64_t kMaxBatch = 128;                   // tokens whose sums are ke
 constexpr int64_t kCodeBytes = int64_t{256} << 10;   // of their codes, in L2 beside the weights
 // Far enough ahead for DRAM latency at the rate one core reads, near enough to stay in L1 until used.
 constexpr int64_t kPrefetchBytes = 6144;
+// What a step fetches: the lines behind its own by kPrefetchBytes into L1, or so many lines of the next chunk into L2.
+constexpr int kNear = -1;
+constexpr int64_t kLine = 64;
 
 static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t Padded(int64_t cols) { return (cols + 63) / 64 * 64; }
@@ -105,10 +109,11 @@ static inline void EncodeRow(const uint16_t* x, int64_t n, uint8_t* row) {
 }
 
 // sums[t][r] += the products of `steps` steps from `tiles` and from codes on, for kTokens tokens and the rows of
-// kVectors vectors from `first` on.
-template <typename Isa, int kTokens, int kVectors, bool kPrefetch>
+// kVectors vectors from `first` on. Fetches kFetch lines a step from `ahead` on.
+template <typename Isa, int kTokens, int kVectors, int kFetch>
 [[gnu::always_inline]] static inline void AddRows(const uint8_t* tiles, int first, int64_t steps,
-                                                  const typename Isa::Codes* codes, int64_t stride, int32_t* sums) {
+                                                  const typename Isa::Codes* codes, int64_t stride, int32_t* sums,
+                                                  const uint8_t* ahead) {
   typename Isa::Vector acc[kTokens][kVectors];
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
@@ -120,11 +125,13 @@ template <typename Isa, int kTokens, int kVectors, bool kPrefetch>
     typename Isa::Inputs inputs[kTokens];
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) inputs[t] = Isa::LoadInputs(codes + t * stride);
+#pragma GCC unroll 2
+    for (int line = 0; line < kFetch; ++line, ahead += kLine) Isa::PrefetchFar(ahead);
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       const uint8_t* tile = tiles + v * Isa::kLanes * kInputs;
-      if constexpr (kPrefetch) {
-        if (v * Isa::kLanes * kInputs % 64 == 0) Isa::Prefetch(tile + kPrefetchBytes);
+      if constexpr (kFetch == kNear) {
+        if (v * Isa::kLanes * kInputs % kLine == 0) Isa::Prefetch(tile + kPrefetchBytes);
       }
       const typename Isa::Weights weights = Isa::LoadWeights(tile);
 #pragma GCC unroll 8
@@ -138,12 +145,30 @@ template <typename Isa, int kTokens, int kVectors, bool kPrefetch>
   }
 }
 
-template <typename Isa, int kTokens, bool kPrefetch>
+template <typename Isa, int kTokens, int kFetch>
 static inline void AddTokens(const uint8_t* tiles, int64_t steps, const typename Isa::Codes* codes, int64_t stride,
-                             int32_t* sums) {
+                             int32_t* sums, const uint8_t* ahead) {
   constexpr int kVectors = Isa::VectorsAtOnce(kTokens);
-  for (int first = 0; first < kRowGroup / Isa::kLanes; first += kVectors) {
-    AddRows<Isa, kTokens, kVectors, kPrefetch>(tiles, first, steps, codes, stride, sums);
+  AddRows<Isa, kTokens, kVectors, kFetch>(tiles, 0, steps, codes, stride, sums, ahead);
+  constexpr int kFetchAgain = kFetch == kNear ? kNear : 0;  // rows of the next chunk are fetched once
+  for (int first = kVectors; first < kRowGroup / Isa::kLanes; first += kVectors) {
+    AddRows<Isa, kTokens, kVectors, kFetchAgain>(tiles, first, steps, codes, stride, sums, ahead);
+  }
+}
+
+// The same for `count` tokens, 1 <= count <= kBlockTokens.
+template <typename Isa, int kFetch>
+static inline void AddBlock(int64_t count, const uint8_t* tiles, int64_t steps, const typename Isa::Codes* codes,
+                            int64_t stride, int32_t* sums, const uint8_t* ahead = nullptr) {
+  switch (count) {
+    case 1:
+      return AddTokens<Isa, 1, kFetch>(tiles, steps, codes, stride, sums, ahead);
+    case 2:
+      return AddTokens<Isa, 2, kFetch>(tiles, steps, codes, stride, sums, ahead);
+    case 3:
+      return AddTokens<Isa, 3, kFetch>(tiles, steps, codes, stride, sums, ahead);
+    default:
+      return AddTokens<Isa, 4, kFetch>(tiles, steps, codes, stride, sums, ahead);
   }
 }
 
@@ -153,26 +178,30 @@ static inline void SumGroup(const uint8_t* group, int64_t cols, const CodedRows<
                             Scratch& scratch) {
   for (int64_t i = 0; i < tokens * kRowGroup; i += Isa::kLanes) Isa::Store(scratch.sums + i, Isa::Zero());
   const int64_t stride = x.CodeStride();
-  if (tokens == 1) return AddTokens<Isa, 1, true>(group, cols / kInputs, x.Codes(0), stride, scratch.sums);
-  const int64_t chunk = tokens <= kBlockTokens ? cols : kChunk;
-  for (int64_t col = 0; col < cols; col += chunk) {
+  if (tokens <= kBlockTokens) {
+    return AddBlock<Isa, kNear>(tokens, group, cols / kInputs, x.Codes(0), stride, scratch.sums);
+  }
+  // The next chunk comes from memory while the first blocks compute, so that neither waits for the other.
+  constexpr int64_t kStepLines = kStepBytes / kLine;
+  const bool two_lines = tokens <= 3 * kBlockTokens;
+  for (int64_t col = 0; col < cols; col += kChunk) {
     const uint8_t* tiles = group + col * kRowGroup;
-    const int64_t steps = Min(chunk, cols - col) / kInputs;
+    const int64_t steps = Min(kChunk, cols - col) / kInputs;
+    const uint8_t* const next = tiles + steps * kStepBytes;
+    int64_t fetched = 0;  // lines of each step
     for (int64_t t = 0; t < tokens; t += kBlockTokens) {
       const typename Isa::Codes* codes = x.Codes(t) + col;
       int32_t* sums = scratch.sums + t * kRowGroup;
       const int64_t count = Min(kBlockTokens, tokens - t);
-      // The first tokens of a chunk bring its weights from memory.
-      if (count == 4 && t == 0) {
-        AddTokens<Isa, 4, true>(tiles, steps, codes, stride, sums);
-      } else if (count == 4) {
-        AddTokens<Isa, 4, false>(tiles, steps, codes, stride, sums);
-      } else if (count == 3) {
-        AddTokens<Isa, 3, true>(tiles, steps, codes, stride, sums);
-      } else if (count == 2) {
-        AddTokens<Isa, 2, true>(tiles, steps, codes, stride, sums);
+      const uint8_t* ahead = next + fetched * steps * kLine;
+      if (fetched == kStepLines) {
+        AddBlock<Isa, 0>(count, tiles, steps, codes, stride, sums);
+      } else if (two_lines) {
+        AddBlock<Isa, 2>(count, tiles, steps, codes, stride, sums, ahead);
+        fetched += 2;
       } else {
-        AddTokens<Isa, 1, false>(tiles, steps, codes, stride, sums);
+        AddBlock<Isa, 1>(count, tiles, steps, codes, stride, sums, ahead);
+        ++fetched;
       }
     }
   }

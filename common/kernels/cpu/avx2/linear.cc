@@ -129,6 +129,9 @@ struct Avx2I8 {
   [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
+  [[gnu::always_inline]] static inline void PrefetchFar(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
   [[gnu::always_inline]] static inline Weights LoadWeights(const uint8_t* p) {
     const __m256i bytes = _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
     return {_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), _mm256_srai_epi16(bytes, 8)};

@@ -129,6 +129,9 @@ struct Avx512I8 {
   [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
+  [[gnu::always_inline]] static inline void PrefetchFar(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
   [[gnu::always_inline]] static inline Weights LoadWeights(const uint8_t* p) {
     const __m512i bytes = _mm512_load_si512(p);
     return {_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8), _mm512_srai_epi16(bytes, 8)};

@@ -26,6 +26,9 @@ struct VnniI8 {
   [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
+  [[gnu::always_inline]] static inline void PrefetchFar(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
   [[gnu::always_inline]] static inline Weights LoadWeights(const uint8_t* p) { return _mm512_load_si512(p); }
   [[gnu::always_inline]] static inline Inputs LoadInputs(const Codes* codes) {
     int32_t four;

@@ -153,6 +153,7 @@ struct PlainI8 {
   }
   static void Store(int32_t* p, const Vector& v) { std::memcpy(p, v.lanes, sizeof v.lanes); }
   static void Prefetch(const uint8_t*) {}
+  static void PrefetchFar(const uint8_t*) {}
   static Weights LoadWeights(const uint8_t* p) { return {p}; }
   static Inputs LoadInputs(const Codes* codes) { return {{codes[0], codes[2], codes[1], codes[3]}}; }
   static Vector Dot(Vector sum, Weights weights, Inputs inputs) {
