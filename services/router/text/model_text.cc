@@ -37,6 +37,7 @@ struct ModelText::Impl {
   std::unique_ptr<const text::Tokenizer> tokenizer;
   Encoder chat = absl::FailedPreconditionError("this model has no chat template: send a prompt instead");
   std::optional<Encoder> tool_chat;  // of chats with tools, if they have a template of their own
+  OutputFormat output_format;
 };
 
 ModelText::ModelText(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -61,6 +62,12 @@ absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source&
   if (!source.tool_use_template.empty()) {
     impl->tool_chat = MakeEncoder(*impl->tokenizer, source.tool_use_template, source);
   }
+  std::vector<std::string> special_tokens;
+  for (const text::AddedToken& token : impl->tokenizer->added_tokens()) {
+    if (token.special) special_tokens.push_back(token.content);
+  }
+  impl->output_format =
+      FindOutputFormat(source.family, source.chat_template + source.tool_use_template, special_tokens);
   return std::unique_ptr<const ModelText>(new ModelText(std::move(impl)));
 }
 
@@ -94,6 +101,7 @@ std::unique_ptr<TextStream> ModelText::NewStream(bool keep_special_tokens) const
 }
 
 bool ModelText::has_chat_template() const { return impl_->chat.ok(); }
+const OutputFormat& ModelText::output_format() const { return impl_->output_format; }
 int32_t ModelText::token_count() const { return impl_->tokenizer->size(); }
 size_t ModelText::longest_token_bytes() const { return impl_->tokenizer->longest_token_bytes(); }
 

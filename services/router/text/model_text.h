@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
+#include "services/router/output/output_format.h"
 
 namespace moestro::router {
 
@@ -55,7 +56,8 @@ class ModelText {
   std::unique_ptr<TextStream> NewStream(bool keep_special_tokens) const;
 
   bool has_chat_template() const;
-  int32_t token_count() const;  // ids are 0 .. token_count - 1
+  const OutputFormat& output_format() const;  // of texts with special tokens
+  int32_t token_count() const;                // ids are 0 .. token_count - 1
   size_t longest_token_bytes() const;
 
  private:

@@ -64,6 +64,19 @@ TEST(ModelTextTest, PlainTextGetsBosAndNoControlTokens) {
   EXPECT_EQ(text->token_count(), testing::kTokenCount);
 }
 
+TEST(ModelTextTest, OutputFormatOfTemplatesAndSpecialTokens) {
+  const auto text = ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
+                                       .family = "qwen3_moe",
+                                       .chat_template = "</think>",
+                                       .tool_use_template = "<tool_call>"});
+  ASSERT_TRUE(text.ok()) << text.status();
+  const OutputFormat& format = (*text)->output_format();
+  EXPECT_EQ(format.calls, CallSyntax::kHermes);
+  EXPECT_TRUE(format.thinks);
+  EXPECT_EQ(format.control.At("<|end|>").size, 7u);
+  EXPECT_EQ(format.control.At("<|user|>").size, 0u);  // not special
+}
+
 TEST(ModelTextTest, NoBosWhereTheTokenizerAddsNone) {
   const auto text = ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
                                        .chat_template = kTurns,

@@ -1,0 +1,63 @@
+// One syntax of tool calls: what the answer's text, without its reasoning, is made of.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "services/router/output/markers.h"
+#include "services/router/output/output_format.h"
+#include "services/router/output/output_writer.h"
+
+namespace moestro::router {
+
+// Reads a growing text step by step. A subclass is a state machine: Step() uses a part of the pending text.
+class CallParser {
+ public:
+  explicit CallParser(OutputWriter& out) : out_(out) {}
+  virtual ~CallParser() = default;
+
+  void Push(std::string_view text) {
+    text_.Append(text);
+    while (Step()) {
+    }
+  }
+  void Finish() {
+    text_.End();
+    while (Step()) {
+    }
+    Abandon();
+  }
+
+ protected:
+  // False: more text has to come. After its end: all is used, or Abandon() does the rest.
+  virtual bool Step() = 0;
+  virtual void Abandon() = 0;  // the text has ended; what was held of a call becomes content
+
+  PendingText text_;
+  OutputWriter& out_;
+};
+
+// Whether a function's name may begin like this; white space around it is allowed. It tells calls from prose in which a
+// marker occurs. Names of 256 bytes are four times as long as OpenAI's API allows.
+bool MayBeName(std::string_view text);
+std::string_view Trimmed(std::string_view text);
+
+// Null for kNone.
+std::unique_ptr<CallParser> NewCallParser(CallSyntax syntax, const ParserOptions& options, OutputWriter& out);
+// All markers of a syntax: they must reach its parser, although some are special tokens.
+std::vector<std::string> CallMarkers(CallSyntax syntax);
+
+// What these two are made of.
+std::unique_ptr<CallParser> NewSectionedCalls(CallSyntax syntax, OutputWriter& out);
+std::unique_ptr<CallParser> NewJsonCalls(CallSyntax syntax, OutputWriter& out);
+std::unique_ptr<CallParser> NewXmlCalls(CallSyntax syntax, std::string_view tools, OutputWriter& out);
+// gpt-oss writes all of its answer in messages. Without `parse_tools` calls are content.
+std::unique_ptr<CallParser> NewHarmonyParser(bool parse_tools, OutputWriter& out);
+std::vector<std::string> SectionMarkers(CallSyntax syntax);
+std::vector<std::string> JsonCallMarkers(CallSyntax syntax);
+std::vector<std::string> XmlCallMarkers(CallSyntax syntax);
+std::vector<std::string> HarmonyMarkers();
+
+}  // namespace moestro::router

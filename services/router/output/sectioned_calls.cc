@@ -1,0 +1,170 @@
+// DeepSeek and Kimi: calls in a section, all of whose markers are special tokens. Arguments are what stands between two
+// of them, so they need no look at their JSON.
+#include <string>
+#include <utility>
+
+#include "services/router/output/call_parser.h"
+
+namespace moestro::router {
+namespace {
+
+struct Markers {
+  const char* section_begin;
+  const char* call_begin;
+  const char* separator;
+  const char* call_end;
+  const char* section_end;
+};
+constexpr Markers kDeepSeek = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
+                               "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"};
+constexpr Markers kKimi = {"<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>",
+                           "<|tool_call_end|>", "<|tool_calls_section_end|>"};
+const Markers& MarkersOf(CallSyntax syntax) { return syntax == CallSyntax::kKimi ? kKimi : kDeepSeek; }
+
+constexpr char kFence[] = "```json";
+
+class SectionedCalls final : public CallParser {
+ public:
+  SectionedCalls(const Markers& markers, bool kimi, OutputWriter& out)
+      : CallParser(out),
+        kimi_(kimi),
+        markers_(markers),
+        in_text_({markers.section_begin, markers.section_end, markers.call_begin}),
+        in_header_({markers.separator, kFence, markers.call_begin, markers.call_end, markers.section_end}),
+        in_arguments_({markers.call_end, std::string("```") + markers.call_end, std::string("```\n") + markers.call_end,
+                       markers.call_begin, markers.section_end}) {}
+
+ private:
+  enum class State { kText, kHeader, kOpening, kArguments };
+
+  bool Step() override {
+    switch (state_) {
+      case State::kText:
+        return StepText();
+      case State::kHeader:
+        return StepHeader();
+      case State::kOpening:
+        return StepOpening();
+      case State::kArguments:
+        return StepArguments();
+    }
+    return false;
+  }
+
+  void Abandon() override {
+    if (state_ != State::kArguments) GiveUp();
+  }
+
+  bool GiveUp() {
+    out_.Content(std::exchange(raw_, {}));
+    state_ = State::kText;
+    return true;
+  }
+
+  bool BeginCall() {
+    raw_ = markers_.call_begin;
+    header_.clear();
+    fenced_ = false;
+    state_ = State::kHeader;
+    return true;
+  }
+
+  // The markers of the section say nothing that those of its calls do not say.
+  bool StepText() {
+    const auto [before, marker] = text_.TakeUntil(in_text_);
+    out_.Content(before);
+    if (marker == markers_.call_begin) BeginCall();
+    return !marker.empty();
+  }
+
+  bool StepHeader() {
+    const auto [before, marker] = text_.TakeUntil(in_header_);
+    raw_ += before;
+    header_ += before;
+    if (marker == markers_.call_begin) return GiveUp() && BeginCall();
+    raw_ += marker;
+    if (!MayBeName(header_)) return GiveUp();
+    if (marker.empty()) return false;
+    if (marker != markers_.separator && marker != kFence) return GiveUp();
+    fenced_ = marker == kFence;
+    state_ = State::kOpening;
+    return true;
+  }
+
+  // Kimi and V3.1 write name, separator, arguments. V3 and R1 write "function", separator, name, fence, arguments.
+  bool StepOpening() {
+    raw_ += text_.TakeSpace();
+    if (text_.rest().starts_with('{')) return Announce() || GiveUp();
+    std::string_view marker;
+    const PendingText::Next next = text_.TakeMarker(in_arguments_, &marker);
+    if (next == PendingText::Next::kUnknown) return false;
+    if (next == PendingText::Next::kMarker) {
+      if (marker == markers_.call_begin) return GiveUp() && BeginCall();
+      raw_ += marker;
+      if (marker == markers_.section_end || !Announce()) return GiveUp();
+      out_.Arguments("{}");
+      return EndCall();
+    }
+    if (kimi_ || fenced_ || text_.rest().empty()) return GiveUp();
+    header_.clear();
+    state_ = State::kHeader;
+    return true;
+  }
+
+  // False without a name. Kimi's header is the call's id, "functions.NAME:INDEX".
+  bool Announce() {
+    const std::string_view header = Trimmed(header_);
+    std::string_view name = header;
+    std::string_view id;
+    if (kimi_) {
+      if (name.starts_with("functions.")) name.remove_prefix(10);
+      const size_t colon = name.find_last_not_of("0123456789");
+      if (colon != std::string_view::npos && name[colon] == ':') {
+        name = name.substr(0, colon);
+        id = header;
+      }
+    }
+    if (name.empty()) return false;
+    out_.BeginCall(name, id);
+    raw_.clear();
+    state_ = State::kArguments;
+    return true;
+  }
+
+  bool StepArguments() {
+    const auto [before, marker] = text_.TakeUntil(in_arguments_);
+    out_.Arguments(before);
+    if (marker.empty()) return false;
+    EndCall();
+    return marker == markers_.call_begin ? BeginCall() : true;
+  }
+
+  bool EndCall() {
+    out_.EndCall();
+    state_ = State::kText;
+    return true;
+  }
+
+  const bool kimi_;
+  const Markers& markers_;
+  const MarkerSet in_text_;
+  const MarkerSet in_header_;
+  const MarkerSet in_arguments_;  // V3 and R1 close their fence before the end of the call
+  State state_ = State::kText;
+  std::string raw_;     // of the call, until it is announced
+  std::string header_;  // since the last marker
+  bool fenced_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<CallParser> NewSectionedCalls(CallSyntax syntax, OutputWriter& out) {
+  return std::make_unique<SectionedCalls>(MarkersOf(syntax), syntax == CallSyntax::kKimi, out);
+}
+
+std::vector<std::string> SectionMarkers(CallSyntax syntax) {
+  const Markers& markers = MarkersOf(syntax);
+  return {markers.section_begin, markers.call_begin, markers.separator, markers.call_end, markers.section_end};
+}
+
+}  // namespace moestro::router
