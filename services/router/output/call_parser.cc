@@ -7,6 +7,7 @@
 namespace moestro::router {
 namespace {
 
+// Four times as long as OpenAI's API allows.
 constexpr size_t kMaxNameBytes = 256;
 
 bool IsNameByte(char c) {
@@ -16,13 +17,20 @@ bool IsNameByte(char c) {
 
 }  // namespace
 
-std::string_view Trimmed(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
-  return text.substr(0, text.find_last_not_of(kSpace) + 1);
-}
-
-bool MayBeName(std::string_view text) {
-  return text.size() <= kMaxNameBytes && std::ranges::all_of(Trimmed(text), IsNameByte);
+PendingText::Next CallParser::ReadName(const MarkerSet& ends, std::string* name, std::string* raw,
+                                       std::string_view* marker) {
+  *raw += text_.TakeSpace();
+  const bool complete = !name->empty() && kSpace.find(raw->back()) != std::string_view::npos;
+  if (!complete) {
+    const std::string_view rest = text_.rest();
+    const auto end = std::ranges::find_if_not(rest, IsNameByte);
+    const std::string_view piece = text_.Take(static_cast<size_t>(end - rest.begin()));
+    *name += piece;
+    *raw += piece;
+    *raw += text_.TakeSpace();
+  }
+  if (name->size() > kMaxNameBytes) return PendingText::Next::kOther;
+  return text_.TakeMarker(ends, marker);
 }
 
 std::unique_ptr<CallParser> NewCallParser(CallSyntax syntax, const ParserOptions& options, OutputWriter& out) {

@@ -35,14 +35,13 @@ class CallParser {
   virtual bool Step() = 0;
   virtual void Abandon() = 0;  // the text has ended; what was held of a call becomes content
 
+  // Reads a name, white space around it, and one of `ends`. kOther: what comes next cannot belong to it, so a marker
+  // stood in prose; nothing of that is taken. All but the marker is appended to `raw`, which is not empty.
+  PendingText::Next ReadName(const MarkerSet& ends, std::string* name, std::string* raw, std::string_view* marker);
+
   PendingText text_;
   OutputWriter& out_;
 };
-
-// Whether a function's name may begin like this; white space around it is allowed. It tells calls from prose in which a
-// marker occurs. Names of 256 bytes are four times as long as OpenAI's API allows.
-bool MayBeName(std::string_view text);
-std::string_view Trimmed(std::string_view text);
 
 // Null for kNone.
 std::unique_ptr<CallParser> NewCallParser(CallSyntax syntax, const ParserOptions& options, OutputWriter& out);

@@ -19,8 +19,6 @@ constexpr char kCall[] = "<|call|>";
 constexpr char kReturn[] = "<|return|>";
 constexpr char kRecipient[] = "to=";
 constexpr char kFunctions[] = "functions.";
-// A header has a role, a recipient, a channel and a content type, in names of 256 bytes at most.
-constexpr size_t kMaxHeaderBytes = 1024;
 
 class HarmonyParser final : public CallParser {
  public:
@@ -28,7 +26,7 @@ class HarmonyParser final : public CallParser {
       : CallParser(out),
         parse_tools_(parse_tools),
         before_header_({kStart, kChannel, kConstrain, kMessage, kRecipient, kEnd, kCall, kReturn}),
-        in_header_({kMessage, kEnd, kCall, kReturn}),
+        in_header_(HarmonyMarkers()),
         in_message_({kStart, kChannel, kEnd, kCall, kReturn}) {}
 
  private:
@@ -79,13 +77,24 @@ class HarmonyParser final : public CallParser {
     return marker == kMessage ? BeginMessage() : Enter(State::kHeader);
   }
 
+  // A header that another message or an end cuts off is malformed, so it is content.
   bool StepHeader() {
     const auto [before, marker] = text_.TakeUntil(in_header_);
     raw_ += before;
-    if (raw_.size() > kMaxHeaderBytes) return GiveUp();
     if (marker.empty()) return false;
-    raw_ += marker;
-    return marker == kMessage ? BeginMessage() : GiveUp();
+    if (marker == kChannel || marker == kConstrain || marker == kMessage) {
+      raw_ += marker;
+      return marker == kMessage ? BeginMessage() : true;
+    }
+    out_.Content(raw_);
+    out_.EndContentParagraph();
+    return AfterEnd(marker);
+  }
+
+  bool AfterEnd(std::string_view marker) {
+    const bool begins = marker == kStart || marker == kChannel;
+    raw_ = begins ? marker : "";
+    return Enter(begins ? State::kHeader : State::kBetween);
   }
 
   // The word after a mark of the header.
@@ -126,9 +135,7 @@ class HarmonyParser final : public CallParser {
     if (state_ == State::kContent) out_.EndContentParagraph();
     if (state_ == State::kReasoning) out_.EndReasoning();
     if (state_ == State::kArguments) out_.EndCall();
-    raw_ = marker;
-    const bool ends = marker != kStart && marker != kChannel;
-    return Enter(ends ? State::kBetween : State::kHeader);
+    return AfterEnd(marker);
   }
 
   const bool parse_tools_;

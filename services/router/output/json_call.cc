@@ -78,7 +78,8 @@ std::string_view JsonCallReader::Use(PendingText& text, size_t bytes) {
 Result JsonCallReader::Structure(PendingText& text, OutputWriter& out) {
   const char c = text.rest()[0];
   if (phase_ == Phase::kValue) return BeginValue(c, out);
-  const bool ends = c == '}' && (phase_ == Phase::kFirstKey || phase_ == Phase::kNext);
+  // Models write a comma after the last value, at times.
+  const bool ends = c == '}' && (phase_ == Phase::kFirstKey || phase_ == Phase::kLaterKey || phase_ == Phase::kNext);
   const bool begins_key = c == '"' && (phase_ == Phase::kFirstKey || phase_ == Phase::kLaterKey);
   if (begins_key) {
     scanner_ = {};

@@ -30,6 +30,11 @@ MarkerSet::Match MarkerSet::At(std::string_view text) const {
   return match;
 }
 
+std::string_view Trimmed(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);
+}
+
 void PendingText::Append(std::string_view text) {
   text_.erase(0, begin_);
   begin_ = 0;

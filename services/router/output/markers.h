@@ -28,6 +28,7 @@ class MarkerSet {  // immutable, thread-safe
 };
 
 inline constexpr std::string_view kSpace = " \t\r\n";
+std::string_view Trimmed(std::string_view text);
 
 // The part of a text that has come and is not used yet. Views stay valid until the next Append.
 class PendingText {

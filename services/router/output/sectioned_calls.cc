@@ -30,9 +30,10 @@ class SectionedCalls final : public CallParser {
         kimi_(kimi),
         markers_(markers),
         in_text_({markers.section_begin, markers.section_end, markers.call_begin}),
-        in_header_({markers.separator, kFence, markers.call_begin, markers.call_end, markers.section_end}),
+        in_header_({markers.separator, kFence, markers.call_end, markers.call_begin, markers.section_begin,
+                    markers.section_end}),
         in_arguments_({markers.call_end, std::string("```") + markers.call_end, std::string("```\n") + markers.call_end,
-                       markers.call_begin, markers.section_end}) {}
+                       markers.call_begin, markers.section_begin, markers.section_end}) {}
 
  private:
   enum class State { kText, kHeader, kOpening, kArguments };
@@ -78,14 +79,13 @@ class SectionedCalls final : public CallParser {
   }
 
   bool StepHeader() {
-    const auto [before, marker] = text_.TakeUntil(in_header_);
-    raw_ += before;
-    header_ += before;
-    if (marker == markers_.call_begin) return GiveUp() && BeginCall();
+    std::string_view marker;
+    const PendingText::Next next = ReadName(in_header_, &header_, &raw_, &marker);
+    if (next == PendingText::Next::kUnknown) return false;
+    if (next == PendingText::Next::kOther) return GiveUp();
+    if (IsOutside(marker)) return LeaveCall(marker);
     raw_ += marker;
-    if (!MayBeName(header_)) return GiveUp();
-    if (marker.empty()) return false;
-    if (marker != markers_.separator && marker != kFence) return GiveUp();
+    if (marker == markers_.call_end) return GiveUp();
     fenced_ = marker == kFence;
     state_ = State::kOpening;
     return true;
@@ -99,29 +99,38 @@ class SectionedCalls final : public CallParser {
     const PendingText::Next next = text_.TakeMarker(in_arguments_, &marker);
     if (next == PendingText::Next::kUnknown) return false;
     if (next == PendingText::Next::kMarker) {
-      if (marker == markers_.call_begin) return GiveUp() && BeginCall();
+      if (IsOutside(marker)) return LeaveCall(marker);
       raw_ += marker;
-      if (marker == markers_.section_end || !Announce()) return GiveUp();
+      if (!Announce()) return GiveUp();
       out_.Arguments("{}");
       return EndCall();
     }
-    if (kimi_ || fenced_ || text_.rest().empty()) return GiveUp();
+    if (kimi_ || fenced_ || header_ != "function") return GiveUp();
     header_.clear();
     state_ = State::kHeader;
     return true;
   }
 
+  // Markers that mean the same inside and outside of a call.
+  bool IsOutside(std::string_view marker) const {
+    return marker == markers_.call_begin || marker == markers_.section_begin || marker == markers_.section_end;
+  }
+
+  bool LeaveCall(std::string_view marker) {
+    GiveUp();
+    return marker == markers_.call_begin ? BeginCall() : true;
+  }
+
   // False without a name. Kimi's header is the call's id, "functions.NAME:INDEX".
   bool Announce() {
-    const std::string_view header = Trimmed(header_);
-    std::string_view name = header;
+    std::string_view name = header_;
     std::string_view id;
     if (kimi_) {
       if (name.starts_with("functions.")) name.remove_prefix(10);
       const size_t colon = name.find_last_not_of("0123456789");
       if (colon != std::string_view::npos && name[colon] == ':') {
         name = name.substr(0, colon);
-        id = header;
+        id = header_;
       }
     }
     if (name.empty()) return false;

@@ -148,11 +148,10 @@ class XmlCalls final : public CallParser {
 
   bool StepName() {
     std::string_view tag;
-    const bool ended = TakeText(in_name_, &name_, &tag);
-    if (!MayBeName(name_)) return GiveUp();
-    if (!ended) return false;
-    name_ = std::string(Trimmed(name_));
-    if (name_.empty()) return GiveUp();
+    const PendingText::Next next = ReadName(in_name_, &name_, &raw_, &tag);
+    if (next == PendingText::Next::kUnknown) return false;
+    if (next == PendingText::Next::kMarker) Keep(tag);
+    if (next == PendingText::Next::kOther || name_.empty()) return GiveUp();
     return tag == tags_.name_end ? Enter(State::kCall) : AfterTag(tag);
   }
 
