@@ -14,6 +14,7 @@ SUFFIXES = (".h", ".cc", ".cu", ".cuh")
 # What a folder of common/ may include, besides itself.
 MAY_INCLUDE = {
     "base": set(),
+    "access": {"base"},
     "platform": {"base"},
     "tensor": {"base"},
     "kernels": {"base", "platform", "tensor"},
@@ -31,7 +32,7 @@ MAY_INCLUDE = {
     "telemetry": {"base"},
     "report": {"base"},
     "process": {"base", "platform", "telemetry"},
-    "rpc": {"base", "platform", "weights", "inference", "telemetry", "process", "text"},
+    "rpc": {"base", "access", "platform", "weights", "inference", "telemetry", "process", "text"},
 }
 ENGINE = {"base", "platform", "tensor", "kernels", "device", "collective", "weights", "inference", "kv", "model",
           "experts", "roofline", "engine"}
@@ -41,7 +42,7 @@ MAY_INCLUDE |= {
     "services/weight_store": PROCESS | {"tensor", "weights", "text", "checkpoint"},
     "services/prefill": PROCESS | ENGINE | {"text"},
     "services/decode": PROCESS | ENGINE | {"text"},
-    "services/router": PROCESS | {"inference", "text"},
+    "services/router": PROCESS | {"access", "inference", "text"},
     # The load generator is a client: it sees the public API only.
     "loadtest/client": {"base", "process", "rpc"},
     "loadtest/records": {"base"},
@@ -54,8 +55,8 @@ MAY_INCLUDE |= {
     "loadtest/main.cc": {"process", "rpc", "loadtest/commands"},
     "loadtest/bench": ENGINE | {"checkpoint", "report"},
     # The same for commands that talk to a node. Planning commands use each role's own simulation.
-    "services/cli": PROCESS | {"report", "loadtest/bench"},
-    "services/cli/client": {"services/cli", "base", "text", "telemetry", "report", "process", "rpc"},
+    "services/cli": PROCESS | {"access", "report", "loadtest/bench"},
+    "services/cli/client": {"services/cli", "access", "base", "text", "telemetry", "report", "process", "rpc"},
     "services/cli/model": {"services/cli", "base", "platform", "process", "tensor", "kernels", "weights", "kv", "model",
                            "text", "roofline", "checkpoint", "report"},
     "services/cli/plan": {"services/cli", "services/cli/model", "base", "process", "tensor", "device", "model", "experts",

@@ -28,6 +28,17 @@ bool TerminationSignal::WaitFor(std::chrono::milliseconds timeout) {
   return arrived_;
 }
 
+ReloadSignal::ReloadSignal() {
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+}
+
+bool ReloadSignal::Arrived() {
+  const timespec none{};
+  return sigtimedwait(&signals_, nullptr, &none) > 0;
+}
+
 absl::Status RaiseDescriptorLimit() {
   constexpr rlim_t kLeast = 4096;
   rlimit limit{};

@@ -28,6 +28,16 @@ class TerminationSignal {
   bool arrived_ = false;
 };
 
+// Collects SIGHUP, which asks a process to read its files again. Create it before any thread.
+class ReloadSignal {
+ public:
+  ReloadSignal();
+  bool Arrived();  // whether SIGHUP has arrived since the last call
+
+ private:
+  sigset_t signals_;
+};
+
 // Raises the limit of file descriptors to the hard limit: each client takes one. UNAVAILABLE below 4096.
 absl::Status RaiseDescriptorLimit();
 

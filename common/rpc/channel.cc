@@ -6,7 +6,7 @@
 
 namespace moestro {
 
-std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address) {
+std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address, const std::string& authorities) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -21,7 +21,11 @@ std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(keepalive.patience.count()));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, is_role ? 1 : 0);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit: a long prompt is a long silence
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const auto credentials =
+      authorities.empty()
+          ? grpc::InsecureChannelCredentials()
+          : grpc::SslCredentials({.pem_root_certs = authorities, .pem_private_key = "", .pem_cert_chain = ""});
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 }  // namespace moestro

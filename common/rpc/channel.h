@@ -27,7 +27,8 @@ inline constexpr Keepalive kNetworkKeepalive{.interval = std::chrono::seconds(20
 inline constexpr std::chrono::milliseconds kMinPingInterval{500};
 
 // A channel that finds a restarted peer within a fraction of a second (short reconnect back-off), since the roles share
-// a machine. On a unix socket it detects a stopped peer within kRoleKeepalive, also between calls.
-std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address);
+// a machine. On a unix socket it detects a stopped peer within kRoleKeepalive, also between calls. `authorities`: PEM
+// certificates, one of which must vouch for the peer's; empty: no TLS.
+std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address, const std::string& authorities = "");
 
 }  // namespace moestro

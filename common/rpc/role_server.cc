@@ -23,10 +23,10 @@ RoleServer::RoleServer(std::string role, const NodeOptions& node, MetricsRegistr
                                           "mapped weights, less with huge pages")) {}
 
 absl::Status RoleServer::BuildAndStart(const std::vector<NamedService>& services, std::vector<std::string> addresses,
-                                       const RpcLimits& limits) {
+                                       const RpcLimits& limits, const RpcExposure& exposure) {
   if (!node_.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry_.Serve(node_.metrics_address));
   addresses.push_back(RoleAddress(node_, role_));
-  MOE_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(addresses, services, limits));
+  MOE_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(addresses, services, limits, exposure));
   MOE_ASSIGN_OR_RETURN(watchdog_, Watchdog::Start(node_, role_, [this](bool alive) { rpc_->SetAlive(alive); }));
   Watch(ticking_);
   return absl::OkStatus();

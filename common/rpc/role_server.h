@@ -29,7 +29,7 @@ class RoleServer {
   // Serves the metrics, and the services on `addresses` and the role's socket; services must outlive this object.
   // Health is NOT_SERVING. UNAVAILABLE names an address that is in use.
   absl::Status BuildAndStart(const std::vector<NamedService>& services, std::vector<std::string> addresses = {},
-                             const RpcLimits& limits = {});
+                             const RpcLimits& limits = {}, const RpcExposure& exposure = {});
 
   // Valid after BuildAndStart.
   RpcServer& rpc() { return *rpc_; }

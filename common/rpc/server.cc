@@ -2,6 +2,8 @@
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
 #include <climits>
@@ -55,6 +57,26 @@ void BoundClients(grpc::ServerBuilder& builder, const RpcLimits& limits) {
   builder.SetResourceQuota(quota);
 }
 
+// How soon a new certificate is used.
+constexpr unsigned int kTlsRefreshSeconds = 2;
+
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const access::TlsFiles& tls) {
+  if (!tls.enabled()) return grpc::InsecureServerCredentials();
+  using grpc::experimental::FileWatcherCertificateProvider;
+  grpc::experimental::TlsServerCredentialsOptions options(
+      std::make_shared<FileWatcherCertificateProvider>(tls.key, tls.certificate, tls.client_ca, kTlsRefreshSeconds));
+  options.watch_identity_key_cert_pairs();
+  if (!tls.client_ca.empty()) {
+    options.watch_root_certs();
+    options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return grpc::experimental::TlsServerCredentials(options);
+}
+
+// What a client that only looks sends, so that the server answers. HTTP/2 begins with the server's settings. TLS begins
+// with the client, and a server answers what is no TLS with an alert, or closes.
+std::string FirstBytes(const access::TlsFiles& tls) { return tls.enabled() ? std::string(8, '\0') : std::string(); }
+
 }  // namespace
 
 RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -62,7 +84,7 @@ RpcServer::~RpcServer() { Drain(std::chrono::milliseconds(0)); }
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<std::string>& addresses,
                                                             const std::vector<NamedService>& services,
-                                                            const RpcLimits& limits) {
+                                                            const RpcLimits& limits, const RpcExposure& exposure) {
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
   MOE_RETURN_IF_ERROR(RaiseDescriptorLimit());
   grpc::ServerBuilder builder;
@@ -88,15 +110,17 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<st
       MOE_ASSIGN_OR_RETURN(impl->locks.emplace_back(), SocketLock::Take(addresses[i].substr(kUnix.size())));
       builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials());
     } else {
-      MOE_ASSIGN_OR_RETURN(listeners.emplace_back(), TcpListener::Bind(addresses[i]));
+      MOE_ASSIGN_OR_RETURN(listeners.emplace_back(), TcpListener::Bind(addresses[i], FirstBytes(exposure.tls)));
       impl->ports[i] = listeners.back()->port();
       acceptors.push_back(builder.experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials()));
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, CredentialsOf(exposure.tls)));
     }
   }
   if (!acceptors.empty()) BoundClients(builder, limits);
-  builder.RegisterService(&impl->health);
-  builder.RegisterService(&impl->reflection);
+  if (!exposure.services_only) {
+    builder.RegisterService(&impl->health);
+    builder.RegisterService(&impl->reflection);
+  }
   for (const NamedService& service : services) builder.RegisterService(service.service);
   impl->server = builder.BuildAndStart();
   std::string listed;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/access/tls_files.h"
 #include "common/rpc/channel.h"
 
 namespace grpc {
@@ -36,6 +37,13 @@ struct RpcLimits {
   int threads = 0;  // for clients over TCP: concurrent calls of synchronous services; 0: any number
 };
 
+// What clients over TCP see.
+struct RpcExposure {
+  bool services_only = false;  // neither health nor reflection
+  // TLS 1.2 or 1.3. The files are read again when they change. REQUIRES: CheckTlsFiles finds nothing.
+  access::TlsFiles tls = {};
+};
+
 class RpcServer {
  public:
   // addresses: "unix:/path" or "host:port" (port 0 = any). The services must outlive the server. Health starts as
@@ -43,7 +51,8 @@ class RpcServer {
   // server's. Raises the process's limit of file descriptors.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const std::vector<std::string>& addresses,
                                                           const std::vector<NamedService>& services,
-                                                          const RpcLimits& limits = {});
+                                                          const RpcLimits& limits = {},
+                                                          const RpcExposure& exposure = {});
   ~RpcServer();
 
   // Port of the i-th address; 0 for unix sockets.

@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/exceptions.h"
@@ -65,8 +66,8 @@ int Listen(const addrinfo& where) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Bind(const std::string& address) {
-  std::unique_ptr<TcpListener> listener(new TcpListener(address));
+absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Bind(const std::string& address, std::string first_bytes) {
+  std::unique_ptr<TcpListener> listener(new TcpListener(address, std::move(first_bytes)));
   MOE_RETURN_IF_ERROR(listener->BindAll());
   return listener;
 }
@@ -155,8 +156,15 @@ bool TcpListener::Answers(std::chrono::milliseconds timeout) const {
   // The wildcard address reaches ourselves. An accepting server sends the first HTTP/2 frame, or closes.
   const bool begun =
       connect(descriptor, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 || errno == EINPROGRESS;
-  pollfd answer{.fd = descriptor, .events = POLLIN, .revents = 0};
-  const bool answered = begun && poll(&answer, 1, static_cast<int>(timeout.count())) == 1;
+  const auto becomes = [&](short event) {
+    pollfd waiting{.fd = descriptor, .events = event, .revents = 0};
+    return poll(&waiting, 1, static_cast<int>(timeout.count())) == 1;
+  };
+  const auto sent = [&] {
+    return becomes(POLLOUT) && send(descriptor, first_bytes_.data(), first_bytes_.size(), MSG_NOSIGNAL) ==
+                                   static_cast<ssize_t>(first_bytes_.size());
+  };
+  const bool answered = begun && (first_bytes_.empty() || sent()) && becomes(POLLIN);
   int error = 0;
   bytes = sizeof(error);
   getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &bytes);

@@ -17,8 +17,8 @@ namespace moestro {
 class TcpListener {
  public:
   // address: "host:port", "[::]:port"; port 0 = any. Binds every address of the host. UNAVAILABLE names an address that
-  // cannot be bound.
-  static absl::StatusOr<std::unique_ptr<TcpListener>> Bind(const std::string& address);
+  // cannot be bound. `first_bytes`: what Answers sends, if a server waits for its client; empty: the server begins.
+  static absl::StatusOr<std::unique_ptr<TcpListener>> Bind(const std::string& address, std::string first_bytes = "");
   ~TcpListener();  // stops accepting
 
   int port() const { return port_; }
@@ -31,12 +31,14 @@ class TcpListener {
   bool Answers(std::chrono::milliseconds timeout) const;
 
  private:
-  explicit TcpListener(std::string address) : address_(std::move(address)) {}
+  TcpListener(std::string address, std::string first_bytes)
+      : address_(std::move(address)), first_bytes_(std::move(first_bytes)) {}
   absl::Status BindAll();
   void Loop();
   void Accept(int listening);
 
   const std::string address_;
+  const std::string first_bytes_;
   int port_ = 0;
   std::vector<int> listening_;
   int ending_[2] = {-1, -1};  // a pipe: readable when the listener ends

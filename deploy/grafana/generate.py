@@ -155,6 +155,16 @@ DASHBOARDS = {
             "a role died": f"clamp_min({rate('moestro_request_resumed_total')}"
                            f" - {rate('moestro_request_preempted_total')}, 0)",
             "preempted": rate("moestro_request_preempted_total")}, "reqps"),
+        lines("Tokens per second, by key", {"{{tenant}}, {{kind}}": rate("moestro_tenant_tokens_total", "tenant, kind")},
+              description="anonymous: the router needs no key; operator: over the node's unix socket."),
+        lines("Requests, by key", {
+            "{{tenant}}, running": "sum by (tenant) (moestro_tenant_requests_running{})",
+            "{{tenant}}, waiting": "sum by (tenant) (moestro_tenant_requests_waiting{})"}),
+        lines("Refused", {
+            "{{tenant}}, {{limit}}": rate("moestro_tenant_refused_total", "tenant, limit"),
+            "key {{reason}}": rate("moestro_access_refused_total", "reason"),
+            "file of keys has an error": rate("moestro_access_reloads_failed_total")}, "reqps",
+              "For a limit of a key, or because of the key."),
         heat_map("Prompt tokens of a request", "moestro_request_prompt_tokens", "short"),
         heat_map("Tokens generated for a request", "moestro_request_generation_tokens", "short"),
     ]),

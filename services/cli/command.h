@@ -28,6 +28,7 @@ void AddHealthCommand(CLI::App& app, std::vector<Command>& commands);
 void AddStatusCommand(CLI::App& app, std::vector<Command>& commands);
 void AddInspectCommand(CLI::App& app, std::vector<Command>& commands);
 void AddSegmentsCommands(CLI::App& app, std::vector<Command>& commands);
+void AddKeysCommands(CLI::App& app, std::vector<Command>& commands);
 void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands);
 void AddBenchCommand(CLI::App& app, std::vector<Command>& commands);
 void AddBenchModelCommand(CLI::App& app, std::vector<Command>& commands);

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   moestro::cli::AddStatusCommand(app, commands);
   moestro::cli::AddInspectCommand(app, commands);
   moestro::cli::AddSegmentsCommands(app, commands);
+  moestro::cli::AddKeysCommands(app, commands);
   moestro::cli::AddMakeModelCommand(app, commands);
   moestro::cli::AddBenchCommand(app, commands);
   moestro::cli::AddBenchModelCommand(app, commands);

@@ -48,6 +48,8 @@ class DecodeLoop {
   // Cancels the sequence if it still runs. Returns when the loop no longer touches its pages.
   void Remove(const std::shared_ptr<TokenStream>& stream);
 
+  size_t max_batch() const { return max_batch_; }
+
   // UNAVAILABLE once the forward pass is lost for good, else OK. All sequences have then ended with that error, and
   // every new one is refused. Thread-safe.
   absl::Status failure() const;

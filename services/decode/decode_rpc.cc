@@ -92,6 +92,7 @@ absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, c
   });
   v1::SessionResponse reply;
   reply.mutable_reserved()->set_cached_tokens(static_cast<uint32_t>(kv.cached_tokens));
+  reply.mutable_reserved()->set_max_batch(static_cast<uint32_t>(loop_.load()->max_batch()));
   *reply.mutable_reserved()->mutable_lease() = ToProto(kv);
   if (!stream.Write(reply)) return absl::CancelledError("the caller went away");
 

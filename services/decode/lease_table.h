@@ -1,11 +1,12 @@
 // Tracks which requests hold KV pages, and decides which give them up when pages run short. Thread-safe.
 //
-// Requests are ordered by age (Lease::age). A lease that needs a page takes it from the youngest lease of all. That may
-// be itself, or one that prefill is still filling, but never an older one. So no two requests can take pages from each
-// other in turns, and the oldest always finishes. Everything that it does not hold is free, evictable, held by a
-// younger lease, or draining. Draining ends when the writer releases the pages or dies. The request fits the pool,
-// which Reserve checks. (It may hold more than it needs: pages whose tokens another request has cached meanwhile. If it
-// lacks exactly these pages, it gives itself up, and shares the cached ones when it comes back.)
+// Requests are ordered by age (Lease::age), in the order in which the router first let them ask. A lease that needs a
+// page takes it from the youngest lease of all. That may be itself, or one that prefill is still filling, but never an
+// older one. So no two requests can take pages from each other in turns, and the oldest always finishes. Everything
+// that it does not hold is free, evictable, held by a younger lease, or draining. Draining ends when the writer
+// releases the pages or dies. The request fits the pool, which Reserve checks. (It may hold more than it needs: pages
+// whose tokens another request has cached meanwhile. If it lacks exactly these pages, it gives itself up, and shares
+// the cached ones when it comes back.)
 //
 // Reserve never takes pages from any lease. An older request that comes back while younger ones hold everything waits
 // like any other. It waits at the head of the router's queue, so no other request enters before it, until running ones

@@ -1,9 +1,35 @@
 #include "services/router/config.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/process/flag_check.h"
 
 namespace moestro::router {
+namespace {
+
+// An address that others reach needs keys, or the word of the operator.
+absl::Status CheckExposure(const RouterConfig& config) {
+  if (config.allow_anonymous && !config.keys_file.empty()) {
+    return absl::InvalidArgumentError("--allow-anonymous: says that nobody needs a key; leave it or --keys-file out");
+  }
+  if (!config.keys_file.empty() || config.allow_anonymous) return absl::OkStatus();
+  const bool grpc_is_open = !IsLoopback(config.grpc_address) && config.tls.client_ca.empty();
+  const bool http_is_open = !config.http_address.empty() && !IsLoopback(config.http_address);
+  if (!grpc_is_open && !http_is_open) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      grpc_is_open ? "--grpc-address " + config.grpc_address : "--http-address " + config.http_address,
+      ": others can reach it, and nobody needs a key: make keys (moestro keys add) and set --keys-file, use "
+      "127.0.0.1:PORT, ask for certificates (--tls-client-ca, gRPC only), or set --allow-anonymous if something in "
+      "front "
+      "lets in the right clients only"));
+}
+
+}  // namespace
+
+bool IsLoopback(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host == "localhost" || host.starts_with("127.") || host == "[::1]" || host == "::1";
+}
 
 absl::Status ValidateRouterConfig(const RouterConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
@@ -17,6 +43,8 @@ absl::Status ValidateRouterConfig(const RouterConfig& config) {
   }
   MOE_RETURN_IF_ERROR(CheckFlagRange("--http-connections", config.http_connections, 1, 1 << 20));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--http-keep-alive-seconds", config.http_keep_alive_seconds, 0, 3600));
+  MOE_RETURN_IF_ERROR(access::CheckTlsFiles(config.tls));
+  MOE_RETURN_IF_ERROR(CheckExposure(config));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--default-max-tokens", config.default_max_tokens, 1, 1 << 24));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--queue-limit", config.queue_limit, 1, 1 << 16));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--write-stall-seconds", config.write_stall_seconds, 1, 3600));

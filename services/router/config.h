@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/access/tls_files.h"
 #include "common/process/choice.h"
 #include "common/process/node_options.h"
 #include "services/router/admission/choose_path.h"
@@ -23,6 +24,9 @@ struct RouterConfig {
   int http_connections = 4096;                   // that may be open at once
   int http_keep_alive_seconds = 10;              // a comment in streams that are silent for this long; 0: none
   std::string cors_origin;                       // whose pages may call from a browser; empty: nobody's
+  std::string keys_file;                         // API keys; empty: nobody needs one
+  bool allow_anonymous = false;                  // without keys, listen where others can reach it
+  access::TlsFiles tls;                          // of clients over TCP
   int default_max_tokens = 1024;                 // for requests that set no max_tokens
   int queue_limit = 256;                         // requests that may wait for KV pages
   int recovery_seconds = 60;                     // how long requests wait for a role; above drain and start
@@ -34,6 +38,9 @@ struct RouterConfig {
 
 // INVALID_ARGUMENT names the flag.
 absl::Status ValidateRouterConfig(const RouterConfig& config);
+
+// Whether only programs on this machine reach the address: "localhost", 127.x.x.x or [::1].
+bool IsLoopback(const std::string& address);
 
 // REQUIRES: `config` is valid.
 PathSettings PathSettingsOf(const RouterConfig& config);

@@ -18,9 +18,8 @@ int main(int argc, char** argv) {
       "Prints 'moestro-router ready grpc=HOST:PORT http=HOST:PORT' on stdout once it listens; logs go to stderr.\n"
       "Exit codes: 0 drained after SIGTERM, 1 failed, 2 a flag is wrong, 3 an address is taken."};
   moestro::AddNodeOptions(app, "router", config.node);
-  app.add_option(
-      "--grpc-address", config.grpc_address,
-      "HOST:PORT of the client API; there is no authentication: keep it on loopback, or put a proxy in front");
+  app.add_option("--grpc-address", config.grpc_address,
+                 "HOST:PORT of the client API; one that others reach needs --keys-file or --allow-anonymous");
   app.add_option("--http-address", config.http_address,
                  "HOST:PORT of the OpenAI API over HTTP; off: none. The same holds for it");
   app.add_option("--http-connections", config.http_connections, "HTTP connections that may be open at once");
@@ -29,6 +28,18 @@ int main(int argc, char** argv) {
   app.add_option(
       "--cors-origin", config.cors_origin,
       "Whose pages may call over HTTP from a browser: an origin (https://example.org), or * for everybody's");
+  app.add_option("--keys-file", config.keys_file,
+                 "File of API keys (moestro keys add); read again when it changes and after SIGHUP. Then every call "
+                 "needs a key, except over the unix socket. Empty: no call needs one");
+  app.add_option(
+      "--tls-cert", config.tls.certificate,
+      "TLS for gRPC over TCP: PEM file of the certificate and those that lead to its authority. This file and "
+      "the next two are read again when they change");
+  app.add_option("--tls-key", config.tls.key, "PEM file of its private key");
+  app.add_option("--tls-client-ca", config.tls.client_ca,
+                 "PEM file of authorities: a client needs a certificate of one of them");
+  app.add_flag("--allow-anonymous", config.allow_anonymous,
+               "Without --keys-file, accept a --grpc-address that others reach");
   app.add_option("--default-max-tokens", config.default_max_tokens,
                  "Tokens to generate when a request sets no max_tokens");
   app.add_option("--queue-limit", config.queue_limit,

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/rpc/role_server.h"
+#include "services/router/access/access_control.h"
 #include "services/router/admission/admission.h"
 #include "services/router/admission/path_policy.h"
 #include "services/router/admission/roles.h"
@@ -45,8 +47,10 @@ class Router {
  public:
   Router(const RouterConfig& config, TerminationSignal& termination)
       : config_(config),
+        reload_(config.keys_file.empty() ? std::nullopt : std::make_optional<ReloadSignal>()),
         registry_("router"),
         metrics_(registry_),
+        access_(config.keys_file, registry_, clock_),
         peers_(RoleAddress(config.node, "prefill"), RoleAddress(config.node, "decode")),
         roles_([this](Role role) { return peers_.Ping(role); }, [this](Role role) { peers_.CutOff(role); }, clock_,
                std::chrono::seconds(config.recovery_seconds)),
@@ -57,7 +61,7 @@ class Router {
                 {.default_max_tokens = static_cast<uint32_t>(config.default_max_tokens)}, RandomBits),
         slow_clients_({.stall = std::chrono::seconds(config.write_stall_seconds)}, clock_, metrics_.clients_stalled,
                       metrics_.clients_behind),
-        service_(MakeInferenceService(registry_, runner_, board_, peers_, slow_clients_)),
+        service_(MakeInferenceService(registry_, runner_, board_, peers_, slow_clients_, access_)),
         http_({.address = config.http_address,
                .connections = static_cast<size_t>(config.http_connections),
                .workers = static_cast<size_t>(config.queue_limit + kThreadsBesideTheQueue),
@@ -68,27 +72,27 @@ class Router {
                   .peers = peers_,
                   .workers = http_.workers(),
                   .registry = registry_,
+                  .access = access_,
                   .ready = [this] { return Ready(); },
+                  .is_public = !IsLoopback(config.http_address),
                   .keep_alive = std::chrono::seconds(config.http_keep_alive_seconds)},
         server_("router", config.node, registry_, termination) {}
 
   absl::Status Run() {
+    MOE_RETURN_IF_ERROR(access_.Load());
+    queue_.SetFair(access_.has_several_tenants());
     RpcLimits limits = kRequestLimits;
     limits.threads = config_.queue_limit + kThreadsBesideTheQueue;
-    MOE_RETURN_IF_ERROR(
-        server_.BuildAndStart({{kInferenceServiceName, service_.get()}}, {config_.grpc_address}, limits));
+    MOE_RETURN_IF_ERROR(Listen(limits));
     if (!config_.http_address.empty()) MOE_RETURN_IF_ERROR(http_.Start(MakeEndpoints(http_api_)));
     server_.Watch(polling_);
     WeightFollower follower(RoleAddress(config_.node, "weight_store"), board_, metrics_.weight_store_up);
     std::printf("moestro-router ready grpc=%s http=%s\n",
-                ListeningAddress(config_.grpc_address, server_.rpc().port(0)).c_str(),
+                ListeningAddress(config_.grpc_address, clients().port(0)).c_str(),
                 config_.http_address.empty() ? "off" : ListeningAddress(config_.http_address, http_.port()).c_str());
     std::fflush(stdout);
     const absl::Status ended = Serve();
-    const auto deadline = std::chrono::steady_clock::now() + server_.drain_time();
-    http_.BeginDrain();
-    server_.Drain(server_.drain_time());
-    http_.FinishDrain(deadline);
+    Drain();
     return ended;
   }
 
@@ -101,6 +105,36 @@ class Router {
     return board_.Ready().status();
   }
 
+  // An address that others reach serves the API only. Health and reflection, which tell of the node, stay on the role's
+  // unix socket, and metrics on their own address.
+  absl::Status Listen(const RpcLimits& limits) {
+    const std::vector<NamedService> services = {{kInferenceServiceName, service_.get()}};
+    if (IsLoopback(config_.grpc_address)) {
+      return server_.BuildAndStart(services, {config_.grpc_address}, limits, {.tls = config_.tls});
+    }
+    spdlog::warn(
+        "{} can be reached by others: gRPC 1.51 of Debian 12 has known holes (CVE-2023-32731, -32732, -33953, -4785, "
+        "-44487) with which they can stop this router; let a proxy speak to them (deploy/README.md, Security)",
+        config_.grpc_address);
+    MOE_RETURN_IF_ERROR(server_.BuildAndStart(services, {}, limits));
+    MOE_ASSIGN_OR_RETURN(public_, RpcServer::Start({config_.grpc_address}, services, limits,
+                                                   {.services_only = true, .tls = config_.tls}));
+    return absl::OkStatus();
+  }
+
+  // The server that clients over TCP reach.
+  RpcServer& clients() { return public_ != nullptr ? *public_ : server_.rpc(); }
+
+  void Drain() {
+    const auto deadline = std::chrono::steady_clock::now() + server_.drain_time();
+    http_.BeginDrain();
+    std::thread drain;
+    if (public_ != nullptr) drain = std::thread([this] { public_->Drain(server_.drain_time()); });
+    server_.Drain(server_.drain_time());
+    if (drain.joinable()) drain.join();
+    http_.FinishDrain(deadline);
+  }
+
   // Keeps health and gauges current until the process ends. A separate thread asks the roles: a role that hangs must
   // not delay SIGTERM. UNAVAILABLE if clients no longer get answers.
   absl::Status Serve() {
@@ -108,6 +142,8 @@ class Router {
     std::atomic<int> unanswered = 0;  // consecutive failed calls to ourselves
     std::thread watcher([&] { WatchRoles(stop, unanswered); });
     const absl::Status ended = server_.Tick(kPollInterval, [&] {
+      access_.Reload(/*always=*/reload_ && reload_->Arrived());
+      queue_.SetFair(access_.has_several_tenants());
       if (unanswered < kMostUnanswered) return absl::OkStatus();
       return absl::UnavailableError("clients at " + config_.grpc_address + " no longer get answers");
     });
@@ -126,7 +162,7 @@ class Router {
       polling_->Beat();
       const absl::Status polled = CatchExceptions([&] {
         serving = Poll(serving);
-        if (++polls % kPollsBetweenAnswers == 0) unanswered = rpc.Answers(kAnswerTime) ? 0 : unanswered + 1;
+        if (++polls % kPollsBetweenAnswers == 0) unanswered = clients().Answers(kAnswerTime) ? 0 : unanswered + 1;
         if (!stop) rpc.SetServing(serving && unanswered == 0);
         return absl::OkStatus();
       });
@@ -156,9 +192,11 @@ class Router {
   static constexpr int kMostUnanswered = 3;
 
   const RouterConfig& config_;
+  std::optional<ReloadSignal> reload_;  // before all threads
   SteadyClock clock_;
   MetricsRegistry registry_;
   RouterMetrics metrics_;
+  AccessControl access_;
   ModelBoard board_;
   PeerChannels peers_;
   RoleMonitor roles_;
@@ -172,6 +210,7 @@ class Router {
   const HttpApi http_api_;
   const std::shared_ptr<Heartbeat> polling_ = std::make_shared<Heartbeat>("the thread that asks the roles");
   RoleServer server_;
+  std::unique_ptr<RpcServer> public_;  // if others reach the address; ends first
 };
 
 }  // namespace

@@ -93,6 +93,8 @@ class Node:
         self.instance = "t" + os.path.basename(self.run_dir)[4:].replace("_", "-")
         self.grpc_port = free_port()
         self.http_port = free_port()
+        self.grpc_address = f"127.0.0.1:{self.grpc_port}"  # where the router listens
+        self.health_address = self.grpc_address            # and where it tells its health
         self.metrics_port = {role: free_port() for role in ROLES}
         self.processes = {}
         self.channel = grpc.insecure_channel(
@@ -129,8 +131,7 @@ class Node:
         if role == "weight_store":
             command += ["--model", self.model]
         if role == "router":
-            command += ["--grpc-address", f"127.0.0.1:{self.grpc_port}",
-                        "--http-address", f"127.0.0.1:{self.http_port}"]
+            command += ["--grpc-address", self.grpc_address, "--http-address", f"127.0.0.1:{self.http_port}"]
         flags = self.flags.get(role, [])
         if role == "decode" and "--poison-freed-pages" not in flags:
             command += ["--poison-freed-pages", "true"]  # whoever reads a page that is not its own gets an error
@@ -182,7 +183,7 @@ class Node:
     # Health and metrics --------------------------------------------------------------------------------------------
 
     def serving(self, role="router"):
-        target = f"127.0.0.1:{self.grpc_port}" if role == "router" else f"unix:{self.run_dir}/{role}.sock"
+        target = self.health_address if role == "router" else f"unix:{self.run_dir}/{role}.sock"
         with grpc.insecure_channel(target) as channel:
             try:
                 reply = self.api.health_grpc.HealthStub(channel).Check(self.api.health.HealthCheckRequest(), timeout=1)

@@ -24,7 +24,7 @@ def wait_for_lines(node, role, begins, words):
 def test_the_id_is_in_every_role_that_worked(make_node):
     with make_node({"router": ["--chunked-below-tokens", "0"]}) as node:
         request_id = request_id_of(node)
-        for role, words in (("router", ("generate: 40 prompt tokens", "path", "generate done")),
+        for role, words in (("router", ("generate for anonymous: 40 prompt tokens", "path", "generate done")),
                             ("prefill", ("prefill: 40 tokens", "prefill done")),
                             ("decode", ("decode: after prefill", "decode ended after 3 tokens: OK"))):
             wait_for_lines(node, role, f"[{role}] [{request_id}] ", words)

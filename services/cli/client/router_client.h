@@ -28,8 +28,10 @@ namespace moestro::cli {
 struct ServerFlags {
   std::string server = "127.0.0.1:50051";
   double timeout_seconds = 0;  // of each call; 0 = none
+  std::string api_key_file;    // holds the API key; empty: none is sent
+  std::string tls_ca;          // PEM file of authorities; empty: no TLS
 };
-// --server (or MOESTRO_SERVER) and --timeout.
+// --server (or MOESTRO_SERVER), --timeout, --api-key-file (or MOESTRO_API_KEY_FILE) and --tls-ca (or MOESTRO_TLS_CA).
 void AddServerFlags(CLI::App& app, ServerFlags& flags);
 
 class RouterClient {
@@ -38,7 +40,7 @@ class RouterClient {
   ~RouterClient();
 
   // Streaming calls: `on_reply` gets every reply as it arrives. UNAVAILABLE includes a remedy if the router is
-  // unreachable.
+  // unreachable. The errors of all calls: NOT_FOUND names a file of the flags that cannot be read.
   absl::Status Generate(const v1::GenerateRequest& request,
                         const std::function<void(const v1::GenerateResponse&)>& on_reply);
   absl::Status Score(const v1::ScoreRequest& request, const std::function<void(const v1::ScoreResponse&)>& on_reply);

@@ -3,8 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/access/api_key.h"
 #include "common/base/mutex.h"
+#include "common/base/read_file.h"
+#include "common/base/status.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "moestro/v1/inference.grpc.pb.h"
@@ -19,11 +23,45 @@ void AddServerFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--timeout", flags.timeout_seconds, "Seconds until a call is cancelled, at most a week; 0: never")
       ->check(CLI::Range(0.0, 604800.0))
       ->capture_default_str();
+  app.add_option(
+         "--api-key-file", flags.api_key_file,
+         "File with the API key, if the router needs one. Not the key itself: others could read it in the list of "
+         "processes")
+      ->envname("MOESTRO_API_KEY_FILE");
+  app.add_option("--tls-ca", flags.tls_ca,
+                 "TLS: PEM file of the authorities, one of which must vouch for the router's certificate")
+      ->envname("MOESTRO_TLS_CA");
 }
+
+namespace {
+
+// What the files of the flags hold.
+struct Credentials {
+  std::string api_key;
+  std::string authorities;
+};
+
+absl::StatusOr<Credentials> ReadCredentials(const ServerFlags& flags) {
+  Credentials read;
+  if (!flags.tls_ca.empty()) {
+    MOE_ASSIGN_OR_RETURN(read.authorities, ReadFile(flags.tls_ca));
+  }
+  if (flags.api_key_file.empty()) return read;
+  MOE_ASSIGN_OR_RETURN(read.api_key, ReadFile(flags.api_key_file));
+  absl::StripAsciiWhitespace(&read.api_key);
+  if (access::IsApiKey(read.api_key)) return read;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--api-key-file ", flags.api_key_file, ": holds no API key (moe_...)"));
+}
+
+}  // namespace
 
 struct RouterClient::Impl {
   explicit Impl(const ServerFlags& server_flags)
-      : flags(server_flags), stub(v1::InferenceService::NewStub(ConnectPeer(server_flags.server))) {}
+      : flags(server_flags),
+        credentials(ReadCredentials(server_flags)),
+        stub(v1::InferenceService::NewStub(
+            ConnectPeer(server_flags.server, credentials.ok() ? credentials->authorities : ""))) {}
 
   absl::Status ToStatus(const grpc::Status& status) const {
     const std::string message = status.error_message();
@@ -39,6 +77,7 @@ struct RouterClient::Impl {
   }
 
   const ServerFlags flags;
+  const absl::StatusOr<Credentials> credentials;  // no call begins if this is an error
   const std::unique_ptr<v1::InferenceService::Stub> stub;
   Mutex mutex;
   grpc::ClientContext* call ABSL_GUARDED_BY(mutex) = nullptr;  // the call in flight
@@ -55,6 +94,8 @@ class ClientCall {
       context_.set_deadline(std::chrono::system_clock::now() +
                             std::chrono::milliseconds(static_cast<int64_t>(impl.flags.timeout_seconds * 1000)));
     }
+    const std::string& key = impl.credentials->api_key;
+    if (!key.empty()) context_.AddMetadata("authorization", "Bearer " + key);
     MutexLock lock(impl_.mutex);
     impl_.call = &context_;
   }
@@ -76,6 +117,7 @@ RouterClient::~RouterClient() = default;
 
 absl::Status RouterClient::Generate(const v1::GenerateRequest& request,
                                     const std::function<void(const v1::GenerateResponse&)>& on_reply) {
+  MOE_RETURN_IF_ERROR(impl_->credentials);
   ClientCall call(*impl_);
   const auto reader = impl_->stub->Generate(call.context(), request);
   v1::GenerateResponse reply;
@@ -85,6 +127,7 @@ absl::Status RouterClient::Generate(const v1::GenerateRequest& request,
 
 absl::Status RouterClient::Score(const v1::ScoreRequest& request,
                                  const std::function<void(const v1::ScoreResponse&)>& on_reply) {
+  MOE_RETURN_IF_ERROR(impl_->credentials);
   ClientCall call(*impl_);
   const auto reader = impl_->stub->Score(call.context(), request);
   v1::ScoreResponse reply;
@@ -93,16 +136,19 @@ absl::Status RouterClient::Score(const v1::ScoreRequest& request,
 }
 
 absl::Status RouterClient::Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& reply) {
+  MOE_RETURN_IF_ERROR(impl_->credentials);
   ClientCall call(*impl_);
   return impl_->ToStatus(impl_->stub->Tokenize(call.context(), request, &reply));
 }
 
 absl::Status RouterClient::Detokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& reply) {
+  MOE_RETURN_IF_ERROR(impl_->credentials);
   ClientCall call(*impl_);
   return impl_->ToStatus(impl_->stub->Detokenize(call.context(), request, &reply));
 }
 
 absl::Status RouterClient::GetModel(v1::GetModelResponse& reply) {
+  MOE_RETURN_IF_ERROR(impl_->credentials);
   ClientCall call(*impl_);
   return impl_->ToStatus(impl_->stub->GetModel(call.context(), {}, &reply));
 }

@@ -3,17 +3,20 @@
 #include <ctime>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/text/json/quoted.h"
 
 namespace moestro::router {
 
 absl::Status WithPeers(const HttpApi& api, ClientCall& call, absl::FunctionRef<absl::Status(CallPeers)> run) {
+  MOE_CHECK(call.tenant() != nullptr);
   const std::unique_ptr<PrefillPeer> prefill = api.peers.Prefill(call);
   const std::unique_ptr<DecodePeer> decode = api.peers.Decode(call);
   return run(CallPeers{.prefill = *prefill,
                        .decode = *decode,
                        .check = [&call] { return call.Check(); },
-                       .cancel = [&call] { call.Cancel(); }});
+                       .cancel = [&call] { call.Cancel(); },
+                       .tenant = call.tenant()});
 }
 
 size_t MostJsonValues(const ServedModel& model) { return 8 * size_t{model.max_context_tokens} + (size_t{64} << 10); }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/functional/function_ref.h"
+#include "services/router/access/access_control.h"
 #include "services/router/http/message.h"
 #include "services/router/http/response.h"
 #include "services/router/http/worker_pool.h"
@@ -22,11 +23,13 @@ struct HttpApi {  // all must outlive the endpoints
   PeerChannels& peers;
   WorkerPool& workers;
   MetricsRegistry& registry;
+  AccessControl& access;
   std::function<absl::Status()> ready;  // OK if requests are served now; else UNAVAILABLE with the reason
+  bool is_public = false;               // others reach the listener: it serves nothing that tells of other clients
   std::chrono::seconds keep_alive{10};  // a comment in streams that are silent for this long; 0: none
 };
 
-// Runs `run` with peers whose calls end when the client leaves.
+// Runs `run` with peers whose calls end when the client leaves. REQUIRES: `call` has a tenant.
 absl::Status WithPeers(const HttpApi& api, ClientCall& call, absl::FunctionRef<absl::Status(CallPeers)> run);
 
 // How many JSON values a request may have: a list of all ids of a context, or tools of many, and some for all else.

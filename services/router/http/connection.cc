@@ -63,6 +63,17 @@ std::string_view WithoutServer(std::string_view target) {
 
 }  // namespace
 
+namespace {
+
+HttpHeaders HeadersOf(const HttpError& error) {
+  HttpHeaders headers{{"Content-Type", "application/json"}};
+  if (error.retry_after) headers["Retry-After"] = absl::StrCat(*error.retry_after);
+  if (error.status == 401) headers["WWW-Authenticate"] = "Bearer";
+  return headers;
+}
+
+}  // namespace
+
 struct Connection::Exchange {
   explicit Exchange(const HttpLimits& limits) {
     parser.header_limit(limits.header_bytes);
@@ -71,12 +82,14 @@ struct Connection::Exchange {
   }
 
   // Notes how the request is refused; false, for the caller to return.
-  bool Refuse(int status, const std::string& message, HttpHeaders headers = {}) {
-    const HttpError error = OpenAiError(status, message);
-    headers["Content-Type"] = "application/json";
-    if (error.retry_later) headers["Retry-After"] = "1";
-    refusal = Refusal{.status = status, .headers = std::move(headers), .body = error.body};
+  bool Refuse(const HttpError& error, HttpHeaders headers = {}) {
+    headers.merge(HeadersOf(error));
+    refusal = Refusal{.status = error.status, .headers = std::move(headers), .body = error.body};
     return false;
+  }
+  bool Refuse(const absl::Status& status) { return Refuse(OpenAiError(status)); }
+  bool Refuse(int status, const std::string& message, HttpHeaders headers = {}) {
+    return Refuse(OpenAiError(status, message), std::move(headers));
   }
 
   struct Refusal {
@@ -251,6 +264,12 @@ bool Connection::Admit(Exchange& exchange) {
   if (!expect.empty() && !absl::EqualsIgnoreCase(std::string(expect), "100-continue")) {
     return exchange.Refuse(417, "Expect: only 100-continue is supported");
   }
+  if (found.endpoint->admit) {
+    auto tenant =
+        found.endpoint->admit({.authorization = head.header("authorization"), .api_key = head.header("x-api-key")});
+    if (!tenant.ok()) return exchange.Refuse(tenant.status());
+    exchange.request->tenant = *std::move(tenant);
+  }
   exchange.endpoint = found.endpoint;
   return true;
 }
@@ -316,20 +335,19 @@ std::shared_ptr<Response> Connection::NewResponse() {
 
 void Connection::Dispatch(Exchange& exchange) {
   response_ = NewResponse();
+  response_->call().SetTenant(exchange.request->tenant);
   const auto run = [endpoint = exchange.endpoint, request = exchange.request, response = response_] {
     const absl::Status status = CatchExceptions([&] { return endpoint->handle(*request, *response); });
     if (!status.ok() && !response->begun()) {
       const HttpError error = OpenAiError(status);
-      HttpHeaders headers{{"Content-Type", "application/json"}};
-      if (error.retry_later) headers["Retry-After"] = "1";
-      response->Send(error.status, std::move(headers), error.body).IgnoreError();
+      response->Send(error.status, HeadersOf(error), error.body).IgnoreError();
     }
     response->End();
   };
   if (exchange.endpoint->where == Endpoint::Where::kEventLoop) return run();
   if (shared_.workers.Run(run)) return;
   const HttpError error = OpenAiError(absl::ResourceExhaustedError("all workers are busy; try again later"));
-  response_->Send(error.status, {{"Content-Type", "application/json"}, {"Retry-After", "1"}}, error.body).IgnoreError();
+  response_->Send(error.status, HeadersOf(error), error.body).IgnoreError();
 }
 
 std::string Connection::WireHead(const Exchange& exchange, const ResponseHead& head) const {

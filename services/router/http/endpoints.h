@@ -2,10 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/router/access/access_control.h"
 #include "services/router/http/message.h"
 #include "services/router/http/response.h"
 
@@ -14,6 +16,8 @@ namespace moestro::router {
 struct Endpoint {
   // An error becomes the reply; it has no effect once the reply has begun.
   using Handle = std::function<absl::Status(HttpRequest& request, Response& response)>;
+  // Decides by a request's credentials alone whether it is let in, and for whom. Empty: everybody may call.
+  using Admit = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const Credentials&)>;
   // On the event loop: for what takes microseconds and must answer whatever else happens.
   enum class Where { kWorker, kEventLoop };
 
@@ -21,6 +25,7 @@ struct Endpoint {
   std::string path;    // "/v1/models", or "/v1/models/*" with any text in place of the star
   Handle handle;
   Where where = Where::kWorker;
+  Admit admit = {};
 };
 
 class Endpoints {  // immutable while it is used; then thread-safe

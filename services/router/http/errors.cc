@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
+#include "services/router/access/retry_after.h"
 
 namespace moestro::router {
 namespace {
@@ -71,7 +72,7 @@ HttpError Error(int status, const std::string& message, std::string_view param) 
   if (const char* code = CodeOf(status)) error["code"] = code;
   return {.status = status,
           .body = Json{{"error", std::move(error)}}.dump(-1, ' ', false, Json::error_handler_t::replace),
-          .retry_later = status == 429 || status == 503};
+          .retry_after = status == 429 || status == 503 ? std::optional<int64_t>(1) : std::nullopt};
 }
 
 }  // namespace
@@ -114,7 +115,9 @@ std::string ErrorMessage(const absl::Status& status) {
 
 HttpError OpenAiError(const absl::Status& status) {
   const std::string message = ErrorMessage(status);
-  return Error(HttpStatusOf(status.code()), message, FieldOf(message));
+  HttpError error = Error(HttpStatusOf(status.code()), message, FieldOf(message));
+  if (const auto seconds = RetryAfterSeconds(status)) error.retry_after = seconds;
+  return error;
 }
 
 HttpError OpenAiError(int status, const std::string& message) { return Error(status, message, {}); }

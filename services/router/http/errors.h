@@ -1,6 +1,8 @@
 // Errors of requests as HTTP has them. The only place that maps absl::Status to HTTP.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -9,8 +11,8 @@ namespace moestro::router {
 
 struct HttpError {
   int status = 500;
-  std::string body;          // JSON
-  bool retry_later = false;  // the reply has a Retry-After
+  std::string body;                                   // JSON
+  std::optional<int64_t> retry_after = std::nullopt;  // seconds, for the header Retry-After
 };
 
 // 499 is what proxies write for a client that has left; it is in logs only.
@@ -19,6 +21,7 @@ int HttpStatusOf(absl::StatusCode code);
 // The text for people: clients of HTTP do not know that the API has the messages in a `chat`.
 std::string ErrorMessage(const absl::Status& status);
 
+// 429 and 503 have a Retry-After: that of the status (access/retry_after.h), or a second.
 // {"error": {"message", "type", "param", "code"}}, as OpenAI's API has it. `param` is the field with which the message
 // of an INVALID_ARGUMENT begins.
 HttpError OpenAiError(const absl::Status& status);

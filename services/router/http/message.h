@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace moestro::router {
+
+class Tenant;
 
 struct RequestHead {
   std::string method;                               // "GET"
@@ -59,8 +62,9 @@ class RequestBody {
 };
 
 struct HttpRequest {
-  RequestHead head;
-  RequestBody body;  // an endpoint moves it away, and drops it when it is parsed
+  RequestHead head = {};
+  std::shared_ptr<Tenant> tenant = {};  // who calls; null if everybody may
+  RequestBody body;                     // an endpoint moves it away, and drops it when it is parsed
 };
 
 }  // namespace moestro::router

@@ -10,32 +10,44 @@ namespace moestro::router {
 Endpoints MakeEndpoints(const HttpApi& api) {
   constexpr auto kEventLoop = Endpoint::Where::kEventLoop;
   Endpoints endpoints;
-  const auto add = [&](const char* method, const char* path, Endpoint::Handle handle,
+  const auto add = [&](const char* method, const char* path, const Endpoint::Admit& admit, Endpoint::Handle handle,
                        Endpoint::Where where = Endpoint::Where::kWorker) {
-    endpoints.Add({.method = method, .path = path, .handle = std::move(handle), .where = where});
+    endpoints.Add({.method = method, .path = path, .handle = std::move(handle), .where = where, .admit = admit});
   };
+  const auto may = [&api](access::Endpoint endpoint) -> Endpoint::Admit {
+    return [&api, endpoint](const Credentials& credentials) { return api.access.Admit(credentials, endpoint); };
+  };
+  const Endpoint::Admit everybody;
+  const Endpoint::Admit any_key = [&api](const Credentials& credentials) { return api.access.Identify(credentials); };
+  const Endpoint::Admit generate = may(access::Endpoint::kGenerate);
+  const Endpoint::Admit tokenize = may(access::Endpoint::kTokenize);
   add(
-      "GET", "/health", [&api](HttpRequest&, Response& to) { return HandleHealth(api, to); }, kEventLoop);
+      "GET", "/health", everybody, [&api](HttpRequest&, Response& to) { return HandleHealth(api, to); }, kEventLoop);
   add(
-      "GET", "/version", [](HttpRequest&, Response& to) { return HandleVersion(to); }, kEventLoop);
+      "GET", "/version", everybody, [](HttpRequest&, Response& to) { return HandleVersion(to); }, kEventLoop);
   add(
-      "GET", "/v1/models", [&api](HttpRequest&, Response& to) { return HandleModels(api, to); }, kEventLoop);
+      "GET", "/v1/models", any_key, [&api](HttpRequest&, Response& to) { return HandleModels(api, to); }, kEventLoop);
   add(
-      "GET", "/v1/models/*", [&api](HttpRequest& from, Response& to) { return HandleModel(api, from, to); },
+      "GET", "/v1/models/*", any_key, [&api](HttpRequest& from, Response& to) { return HandleModel(api, from, to); },
       kEventLoop);
-  add("POST", "/v1/chat/completions",
+  add("POST", "/v1/chat/completions", generate,
       [&api](HttpRequest& from, Response& to) { return HandleChatCompletions(api, from, to); });
-  add("POST", "/v1/completions", [&api](HttpRequest& from, Response& to) { return HandleCompletions(api, from, to); });
-  add("POST", "/v1/embeddings", [](HttpRequest&, Response&) {
+  add("POST", "/v1/completions", generate,
+      [&api](HttpRequest& from, Response& to) { return HandleCompletions(api, from, to); });
+  add("POST", "/v1/embeddings", any_key, [](HttpRequest&, Response&) {
     return absl::UnimplementedError("embeddings are not supported: this server generates text");
   });
-  add("POST", "/tokenize", [&api](HttpRequest& from, Response& to) { return HandleTokenize(api, from, to); });
-  add("POST", "/detokenize", [&api](HttpRequest& from, Response& to) { return HandleDetokenize(api, from, to); });
-  add("POST", "/apply-template",
+  add("POST", "/tokenize", tokenize, [&api](HttpRequest& from, Response& to) { return HandleTokenize(api, from, to); });
+  add("POST", "/detokenize", tokenize,
+      [&api](HttpRequest& from, Response& to) { return HandleDetokenize(api, from, to); });
+  add("POST", "/apply-template", tokenize,
       [&api](HttpRequest& from, Response& to) { return HandleApplyTemplate(api, from, to); });
   add(
-      "GET", "/props", [&api](HttpRequest&, Response& to) { return HandleProps(api, to); }, kEventLoop);
-  add("GET", "/metrics", [&api](HttpRequest&, Response& to) { return HandleMetrics(api, to); });
+      "GET", "/props", any_key, [&api](HttpRequest&, Response& to) { return HandleProps(api, to); }, kEventLoop);
+  if (!api.is_public) {
+    add("GET", "/metrics", may(access::Endpoint::kAdmin),
+        [&api](HttpRequest&, Response& to) { return HandleMetrics(api, to); });
+  }
   return endpoints;
 }
 

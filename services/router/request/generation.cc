@@ -14,7 +14,10 @@ Generation::Generation(const GenerateJob& job, const RouterEnvironment& environm
       environment_(environment),
       prefill_(call.prefill),
       sink_(sink),
-      life_(environment, call, job.request_id, job.fingerprint),
+      life_(environment, call, job.request_id, job.fingerprint,
+            static_cast<uint32_t>(job.prompt.size()) + job.max_tokens,
+            environment.policy.IsForPrefill(static_cast<uint32_t>(job.prompt.size())) ? AdmissionQueue::Kind::kLong
+                                                                                      : AdmissionQueue::Kind::kShort),
       tokens_(job.prompt) {}
 
 absl::Status Generation::Run() {
@@ -65,6 +68,7 @@ absl::Status Generation::Announce(const PathChoice& choice) {
   cached_tokens_ = static_cast<uint32_t>(life_.lease().cached_tokens);
   environment_.metrics.prompt_tokens.Increment(static_cast<double>(job_.prompt.size()));
   environment_.metrics.prompt_tokens_cached.Increment(cached_tokens_);
+  life_.tenant().metrics().cached_tokens.Increment(cached_tokens_);
   environment_.metrics.Admitted(path_).Increment();
   return sink_.OnAdmitted({.cached_tokens = cached_tokens_, .path = path_, .path_reason = choice.reason});
 }
@@ -138,6 +142,7 @@ absl::Status Generation::Emit(const Token& token) {
   NoteFirstToken();
   last_token_seconds_ = now;
   environment_.metrics.generation_tokens.Increment();
+  life_.CountGenerated();
   tokens_.push_back(token.id);
   last_ = token;
   MOE_ASSIGN_OR_RETURN(const bool more, sink_.OnToken(token));
@@ -161,6 +166,7 @@ RequestSummary Generation::Summary() const {
                          .prompt_tokens = static_cast<uint32_t>(job_.prompt.size()),
                          .completion_tokens = emitted(),
                          .cached_tokens = cached_tokens_,
+                         .used_tokens = life_.used_tokens(),
                          .resumed = life_.resumed(),
                          .path = path_,
                          .queue_seconds = life_.queue_seconds(),

@@ -44,9 +44,14 @@ struct ReserveRequest {
   std::string fingerprint;          // of the weights that the tokens are for
   std::span<const int32_t> tokens;  // the prompt, then what was generated before
   uint32_t max_tokens = 0;          // still to be generated
-  uint64_t arrival = 0;             // the latest arrival gives up pages first
+  uint64_t arrival = 0;             // its number (AdmissionQueue): the highest gives up pages first
   std::string cache_scope = {};     // selects the cached prefixes that are found, and who finds the new ones
   bool ignore_cache = false;
+};
+
+struct Reservation {
+  KvLease lease;
+  uint32_t max_batch = 0;  // sequences that decode computes at once; 0: it does not say
 };
 
 struct DecodeStart {
@@ -76,7 +81,7 @@ class DecodeSession {
 
   // First call. RESOURCE_EXHAUSTED: no pages now. INVALID_ARGUMENT: never. FAILED_PRECONDITION: decode serves other
   // weights. After an error the session is unusable.
-  virtual absl::StatusOr<KvLease> Reserve(const ReserveRequest& request) = 0;
+  virtual absl::StatusOr<Reservation> Reserve(const ReserveRequest& request) = 0;
   // Second call: one of these two.
   virtual absl::Status Start(const DecodeStart& start) = 0;
   virtual absl::Status Prompt(const DecodePrompt& prompt) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -184,6 +185,13 @@ Sampling PrepareSampling(const GenerateInput& input, const ServedModel& model, u
           .constraint = input.constraint};
 }
 
+absl::Status CheckContextOfKey(size_t tokens, const PrepareLimits& limits) {
+  const int64_t most = limits.tenant.context.value_or(std::numeric_limits<int64_t>::max());
+  if (static_cast<int64_t>(tokens) <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "input: has ", tokens, " tokens with those to generate, and the API key allows ", most, " (context)"));
+}
+
 absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const ServedModel& model,
                                           const PrepareLimits& limits) {
   const auto room = static_cast<uint32_t>(model.max_context_tokens - prompt);
@@ -191,11 +199,21 @@ absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const S
     return absl::InvalidArgumentError(absl::StrCat("input: fills the model's context of ", model.max_context_tokens,
                                                    " tokens, so that none can be generated"));
   }
-  if (asked == 0) return std::min(room, limits.default_max_tokens);
+  constexpr int64_t kNoLimit = std::numeric_limits<uint32_t>::max();
+  const int64_t most = limits.tenant.max_tokens.value_or(kNoLimit);
+  if (asked == 0) {
+    MOE_RETURN_IF_ERROR(CheckContextOfKey(prompt + 1, limits));
+    const int64_t room_of_key = limits.tenant.context.value_or(kNoLimit) - static_cast<int64_t>(prompt);
+    return static_cast<uint32_t>(std::min({int64_t{room}, int64_t{limits.default_max_tokens}, most, room_of_key}));
+  }
+  if (asked > most) {
+    return absl::InvalidArgumentError(absl::StrCat("max_tokens: the API key allows ", most, " (max-tokens)"));
+  }
   if (asked > room) {
     return absl::InvalidArgumentError(absl::StrCat("max_tokens: ", prompt, " prompt tokens and ", asked,
                                                    " more exceed the model's context of ", model.max_context_tokens));
   }
+  MOE_RETURN_IF_ERROR(CheckContextOfKey(prompt + asked, limits));
   return asked;
 }
 
@@ -278,11 +296,12 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
   return job;
 }
 
-absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, std::string request_id,
-                                      const CancelCheck& check) {
+absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, const PrepareLimits& limits,
+                                      std::string request_id, const CancelCheck& check) {
   if (input.top > kMaxScoreAlternatives) return OutOfRange("top", absl::StrCat("0 to ", kMaxScoreAlternatives));
   ScoreJob job{.request_id = std::move(request_id), .fingerprint = model.fingerprint, .tokens = {}, .top = input.top};
   MOE_ASSIGN_OR_RETURN(job.tokens, Tokenize(input.text, model, "text", check));
+  MOE_RETURN_IF_ERROR(CheckContextOfKey(job.tokens.size(), limits));
   return job;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/access/keys_file.h"
 #include "services/router/request/api_types.h"
 #include "services/router/request/types.h"
 #include "services/router/text/served_model.h"
@@ -17,6 +18,7 @@ namespace moestro::router {
 
 struct PrepareLimits {
   uint32_t default_max_tokens = 1024;  // for requests that set none
+  access::TenantLimits tenant = {};    // of these, max_tokens and context
 };
 
 // Called from time to time during work on a text. An error ends the work. Empty: never called.
@@ -30,8 +32,8 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
                                             const PrepareLimits& limits, std::string request_id, uint64_t seed,
                                             const CancelCheck& check = nullptr);
 
-absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, std::string request_id,
-                                      const CancelCheck& check = nullptr);
+absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, const PrepareLimits& limits,
+                                      std::string request_id, const CancelCheck& check = nullptr);
 
 // ModelText::Encode and EncodeChat for a client's input. INVALID_ARGUMENT if the text has more tokens than the model's
 // context. The check fails at once where the bytes or messages prove it, otherwise as soon as tokenizing finds it.

@@ -41,36 +41,32 @@ class AskingPace {
 }  // namespace
 
 RequestLife::RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id,
-                         std::string fingerprint)
+                         std::string fingerprint, uint32_t tokens, AdmissionQueue::Kind kind)
     : environment_(environment),
       call_(call),
       request_id_(std::move(request_id)),
       fingerprint_(std::move(fingerprint)),
-      arrival_(environment.queue.NextArrival()),
+      queued_(environment.queue, call.tenant, tokens, kind),
       arrived_at_(environment.clock.Now()) {}
-
-absl::StatusOr<AdmissionQueue::Place> RequestLife::LineUp() {
-  if (lined_up_) return environment_.queue.EnterAgain(arrival_);
-  lined_up_ = true;
-  return environment_.queue.Enter(arrival_);
-}
 
 absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, const CacheUse& cache,
                                        const std::function<absl::Status()>& waiting) {
-  const ReserveRequest request{.request_id = request_id_,
-                               .fingerprint = fingerprint_,
-                               .tokens = tokens,
-                               .max_tokens = max_tokens,
-                               .arrival = arrival_,
-                               .cache_scope = cache.scope,
-                               .ignore_cache = cache.ignore};
+  ReserveRequest request{.request_id = request_id_,
+                         .fingerprint = fingerprint_,
+                         .tokens = tokens,
+                         .max_tokens = max_tokens,
+                         .arrival = 0,  // known when it is first
+                         .cache_scope = cache.scope,
+                         .ignore_cache = cache.ignore};
   const GaugeHold counted(environment_.metrics.waiting);
+  const GaugeHold counted_of_tenant(tenant().metrics().waiting);
   bool told = waiting == nullptr;
-  MOE_ASSIGN_OR_RETURN(const AdmissionQueue::Place place, LineUp());
+  MOE_ASSIGN_OR_RETURN(const AdmissionQueue::Request::Place place, queued_.LineUp());
   AskingPace pace;
   while (true) {
     MOE_RETURN_IF_ERROR(Check());
     if (place.IsFirst() && pace.IsTime(environment_.clock.Now(), environment_.queue.returns())) {
+      request.arrival = queued_.seniority();
       const absl::Status status = TryAcquire(request);
       if (status.ok()) break;
       if (!absl::IsResourceExhausted(status)) return Failed(Role::kDecode, status);
@@ -79,8 +75,12 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
     environment_.clock.SleepFor(kAdmissionInterval);
   }
   running_ = std::make_unique<GaugeHold>(environment_.metrics.running);
+  running_of_tenant_ = std::make_unique<GaugeHold>(tenant().metrics().running);
   if (!admitted_) {
     admitted_ = true;
+    used_tokens_ = static_cast<uint32_t>(tokens.size());
+    queued_.SetUsed(used_tokens_);
+    tenant().metrics().prompt_tokens.Increment(used_tokens_);
     queue_seconds_ = SecondsSinceArrival();
     environment_.metrics.queue_seconds.Observe(queue_seconds_);
   }
@@ -89,7 +89,9 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
 
 absl::Status RequestLife::TryAcquire(const ReserveRequest& request) {
   std::unique_ptr<DecodeSession> session = call_.decode.OpenSession();
-  MOE_ASSIGN_OR_RETURN(lease_, session->Reserve(request));
+  MOE_ASSIGN_OR_RETURN(Reservation reservation, session->Reserve(request));
+  lease_ = std::move(reservation.lease);
+  environment_.queue.SetPlaces(reservation.max_batch);
   if (lease_.cached_tokens >= std::ssize(request.tokens)) {
     return absl::InternalError("decode: reports the last token as cached, so that no token could be sampled after it");
   }
@@ -97,10 +99,16 @@ absl::Status RequestLife::TryAcquire(const ReserveRequest& request) {
   return absl::OkStatus();
 }
 
+void RequestLife::CountGenerated() {
+  queued_.SetUsed(++used_tokens_);
+  tenant().metrics().generated_tokens.Increment();
+}
+
 void RequestLife::ReleasePages() {
   if (!has_pages()) return;
   session_.reset();
   running_.reset();
+  running_of_tenant_.reset();
   environment_.queue.CountReturn();
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "services/router/access/tenant.h"
 #include "services/router/admission/admission.h"
 #include "services/router/admission/clock.h"
 #include "services/router/admission/path_policy.h"
@@ -36,6 +37,7 @@ struct CallPeers {
   // Ends the client's call as CANCELLED, and with it the calls of the peers. From then on `check` says so. Called from
   // any thread while the call runs; must not block.
   std::function<void()> cancel;
+  std::shared_ptr<Tenant> tenant;  // who calls; not null
 };
 
 // How a request uses the prefix cache.
@@ -56,9 +58,9 @@ class RequestLife {
   // pages may still drain, or belong to an earlier router process.
   static constexpr std::chrono::milliseconds kMaxAdmissionPause{640};
 
-  // `fingerprint`: of the weights that the request's tokens are for.
+  // `fingerprint`: of the weights that the request's tokens are for. `tokens`: how many it will use at most.
   RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id,
-              std::string fingerprint);
+              std::string fingerprint, uint32_t tokens, AdmissionQueue::Kind kind);
   ~RequestLife() { ReleasePages(); }
 
   // Waits in the queue until decode grants pages for `tokens` and `max_tokens` more. RESOURCE_EXHAUSTED: the queue is
@@ -67,6 +69,10 @@ class RequestLife {
   absl::Status AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, const CacheUse& cache,
                             const std::function<absl::Status()>& waiting = nullptr);
   void ReleasePages();
+  // Tokens of the prompt once pages were granted, and those that were counted since.
+  uint32_t used_tokens() const { return used_tokens_; }
+  void CountGenerated();
+  Tenant& tenant() const { return *call_.tenant; }
   bool has_pages() const { return session_ != nullptr; }
   DecodeSession& session() { return *session_; }  // REQUIRES: has_pages()
   const KvLease& lease() const { return lease_; }
@@ -93,21 +99,21 @@ class RequestLife {
 
  private:
   absl::Status TryAcquire(const ReserveRequest& request);
-  absl::StatusOr<AdmissionQueue::Place> LineUp();
   void CountResumed();
 
   const RouterEnvironment environment_;
   const CallPeers call_;
   const std::string request_id_;
   const std::string fingerprint_;
-  const uint64_t arrival_;
+  AdmissionQueue::Request queued_;
   const RequestClock::TimePoint arrived_at_;
-  bool lined_up_ = false;
   bool admitted_ = false;
+  uint32_t used_tokens_ = 0;
   double queue_seconds_ = 0;
   std::unique_ptr<DecodeSession> session_;
   KvLease lease_;
   std::unique_ptr<GaugeHold> running_;
+  std::unique_ptr<GaugeHold> running_of_tenant_;
   std::optional<Role> failed_role_;
   absl::Status prefill_refusal_;  // what another call to prefill would return
   int recoveries_ = 0;

@@ -67,6 +67,10 @@ RequestRunner::RequestRunner(const ModelBoard& board, const RouterEnvironment& e
       random_(std::move(random)),
       text_turns_(TextTurns::OfMachine()) {}
 
+PrepareLimits RequestRunner::LimitsOf(const Tenant& tenant) const {
+  return {.default_max_tokens = limits_.default_max_tokens, .tenant = tenant.limits()};
+}
+
 std::string RequestRunner::NewRequestId() { return absl::StrFormat("%016x%016x", random_(), random_()); }
 
 absl::Status RequestRunner::Generate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies) {
@@ -82,21 +86,28 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
                                         std::string& request_id, RequestSummary& summary) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Ready());
   std::optional<RunningRequests::Entry> running;
-  MOE_ASSIGN_OR_RETURN(const GenerateJob job, InTurn(call.check, [&]() -> absl::StatusOr<GenerateJob> {
+  MOE_ASSIGN_OR_RETURN(GenerateJob job, InTurn(call.check, [&]() -> absl::StatusOr<GenerateJob> {
                          MOE_ASSIGN_OR_RETURN(const GenerateInput input, read(*model));
                          MOE_RETURN_IF_ERROR(CheckRequestId(input.request_id, *model));
                          if (!input.request_id.empty()) request_id = input.request_id;
-                         MOE_ASSIGN_OR_RETURN(RunningRequests::Entry entry, running_.Begin(request_id, call.cancel));
+                         MOE_ASSIGN_OR_RETURN(RunningRequests::Entry entry,
+                                              running_.Begin(call.tenant->name(), request_id, call.cancel));
                          running.emplace(std::move(entry));
-                         return PrepareGenerate(input, *model, limits_, request_id, random_(), call.check);
+                         return PrepareGenerate(input, *model, LimitsOf(*call.tenant), request_id, random_(),
+                                                call.check);
                        }));
-  spdlog::info("[{}] generate: {} prompt tokens, at most {} more", request_id, job.prompt.size(), job.max_tokens);
+  MOE_ASSIGN_OR_RETURN(Tenant::TokenHold hold,
+                       call.tenant->TakeTokens(static_cast<int64_t>(job.prompt.size()) + job.max_tokens));
+  job.cache_scope = call.tenant->CacheScope(job.cache_scope);
+  spdlog::info("[{}] generate for {}: {} prompt tokens, at most {} more", request_id, call.tenant->name(),
+               job.prompt.size(), job.max_tokens);
   TextSink sink(job, *model->text, replies);
   {
     // Ends before the last reply: when the client reads that reply, the pages are already being returned.
     Generation generation(job, environment_, call, sink);
     const absl::Status status = generation.Run();
     summary = generation.Summary();
+    hold.SetUsed(summary.used_tokens);
     MOE_RETURN_IF_ERROR(status);
   }
   MOE_RETURN_IF_ERROR(sink.Flush());
@@ -119,12 +130,14 @@ absl::Status RequestRunner::RunScore(Read<ScoreInput> read, const CallPeers& cal
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Ready());
   MOE_ASSIGN_OR_RETURN(const ScoreJob job, InTurn(call.check, [&]() -> absl::StatusOr<ScoreJob> {
                          MOE_ASSIGN_OR_RETURN(const ScoreInput input, read(*model));
-                         return PrepareScore(input, *model, request_id, call.check);
+                         return PrepareScore(input, *model, LimitsOf(*call.tenant), request_id, call.check);
                        }));
-  spdlog::info("[{}] score: {} tokens", request_id, job.tokens.size());
+  MOE_ASSIGN_OR_RETURN(Tenant::TokenHold hold, call.tenant->TakeTokens(static_cast<int64_t>(job.tokens.size())));
+  spdlog::info("[{}] score for {}: {} tokens", request_id, call.tenant->name(), job.tokens.size());
   Scoring scoring(job, environment_, call, scores);
   const absl::Status status = scoring.Run();
   summary = scoring.Summary();
+  hold.SetUsed(summary.used_tokens);
   return status;
 }
 

@@ -51,7 +51,9 @@ class RequestRunner {
   absl::Status Generate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies);
   absl::Status Score(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores);
   // Ends a generation: its client gets CANCELLED. NOT_FOUND if none of this name runs.
-  absl::Status Abort(const std::string& request_id) { return running_.Abort(request_id); }
+  absl::Status Abort(const Tenant& tenant, const std::string& request_id) {
+    return running_.Abort(tenant.name(), request_id);
+  }
 
   uint32_t default_max_tokens() const { return limits_.default_max_tokens; }
   bool IsUp(Role role) const { return environment_.roles.IsUp(role); }
@@ -78,6 +80,7 @@ class RequestRunner {
                            std::string& request_id, RequestSummary& summary);
   absl::Status RunScore(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores,
                         const std::string& request_id, RequestSummary& summary);
+  PrepareLimits LimitsOf(const Tenant& tenant) const;
   template <typename Work>
   auto InTurn(const CancelCheck& check, Work work) -> decltype(work()) {
     MOE_ASSIGN_OR_RETURN(const TextTurns::Turn turn, text_turns_.Take(check));

@@ -1,4 +1,5 @@
-// The requests that run, by name. Thread-safe.
+// The requests that run, by tenant and name: a tenant neither learns of the requests of others nor ends them.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -14,40 +15,43 @@
 namespace moestro::router {
 
 class RunningRequests {
+ private:
+  using Name = std::pair<std::string, std::string>;  // tenant, id
+
  public:
   // One that runs, for as long as this object lives.
   class Entry {
    public:
-    Entry(Entry&& other) noexcept : table_(std::exchange(other.table_, nullptr)), id_(std::move(other.id_)) {}
+    Entry(Entry&& other) noexcept : table_(std::exchange(other.table_, nullptr)), name_(std::move(other.name_)) {}
     Entry& operator=(Entry&&) = delete;
     ~Entry() {
       if (table_ == nullptr) return;
       const MutexLock lock(table_->mutex_);
-      table_->cancel_.erase(id_);
+      table_->cancel_.erase(name_);
     }
 
    private:
     friend class RunningRequests;
-    Entry(RunningRequests& table, std::string id) : table_(&table), id_(std::move(id)) {}
+    Entry(RunningRequests& table, Name name) : table_(&table), name_(std::move(name)) {}
 
     RunningRequests* table_;
-    std::string id_;
+    Name name_;
   };
 
   // `cancel` makes the request's call end as CANCELLED. It must not block, and is not called once the entry is gone.
-  // ALREADY_EXISTS if a request of this name runs. The table must outlive the entry.
-  absl::StatusOr<Entry> Begin(const std::string& id, std::function<void()> cancel) {
+  // ALREADY_EXISTS if a request of this tenant and name runs. The table must outlive the entry.
+  absl::StatusOr<Entry> Begin(const std::string& tenant, const std::string& id, std::function<void()> cancel) {
     const MutexLock lock(mutex_);
-    if (!cancel_.emplace(id, std::move(cancel)).second) {
+    if (!cancel_.emplace(Name(tenant, id), std::move(cancel)).second) {
       return absl::AlreadyExistsError(absl::StrCat("request_id: a request named ", id, " is running"));
     }
-    return Entry(*this, id);
+    return Entry(*this, {tenant, id});
   }
 
-  // NOT_FOUND if no request of this name runs.
-  absl::Status Abort(const std::string& id) {
+  // NOT_FOUND if no request of this tenant and name runs.
+  absl::Status Abort(const std::string& tenant, const std::string& id) {
     const MutexLock lock(mutex_);
-    const auto found = cancel_.find(id);
+    const auto found = cancel_.find({tenant, id});
     if (found == cancel_.end()) return absl::NotFoundError("request_id: no such request is running");
     found->second();
     return absl::OkStatus();
@@ -55,7 +59,7 @@ class RunningRequests {
 
  private:
   Mutex mutex_;
-  std::map<std::string, std::function<void()>> cancel_ ABSL_GUARDED_BY(mutex_);
+  std::map<Name, std::function<void()>> cancel_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace moestro::router

@@ -13,7 +13,8 @@ Scoring::Scoring(const ScoreJob& job, const RouterEnvironment& environment, cons
       environment_(environment),
       prefill_(call.prefill),
       sink_(std::move(sink)),
-      life_(environment, call, job.request_id, job.fingerprint) {}
+      life_(environment, call, job.request_id, job.fingerprint, static_cast<uint32_t>(job.tokens.size()),
+            AdmissionQueue::Kind::kLong) {}
 
 absl::Status Scoring::Run() {
   while (true) {
@@ -68,6 +69,7 @@ absl::Status Scoring::Deliver(std::vector<ScoredToken> scores) {
 
 RequestSummary Scoring::Summary() const {
   return {.prompt_tokens = static_cast<uint32_t>(job_.tokens.size()),
+          .used_tokens = life_.used_tokens(),
           .resumed = life_.resumed(),
           .queue_seconds = life_.queue_seconds(),
           .total_seconds = life_.SecondsSinceArrival()};

@@ -43,6 +43,7 @@ struct RequestSummary {
   uint32_t prompt_tokens = 0;
   uint32_t completion_tokens = 0;
   uint32_t cached_tokens = 0;                // of the prompt, when the request was admitted
+  uint32_t used_tokens = 0;                  // 0 until it was admitted; then the prompt's, and the generated ones
   uint32_t resumed = 0;                      // times it resumed after a role had died or its pages had been taken
   PrefillPath path = PrefillPath::kChunked;  // of the last attempt; meaningless for a score
   double queue_seconds = 0;                  // until the first pages

@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
@@ -16,6 +17,8 @@ class ClientContext;
 }
 
 namespace moestro::router {
+
+class Tenant;
 
 class ClientCall {  // thread-safe
  public:
@@ -31,6 +34,10 @@ class ClientCall {  // thread-safe
 
   // A call to a role that has this call's deadline.
   virtual std::unique_ptr<grpc::ClientContext> NewContext() const;
+
+  // Who calls; null until it is known. Set it before other threads use the call.
+  void SetTenant(std::shared_ptr<Tenant> tenant) { tenant_ = std::move(tenant); }
+  const std::shared_ptr<Tenant>& tenant() const { return tenant_; }
 
   // The client has left, or nobody wants the answer any more: ends the calls to roles, too. Does not block.
   void Cancel();
@@ -50,6 +57,7 @@ class ClientCall {  // thread-safe
 
  private:
   const Deadline deadline_;
+  std::shared_ptr<Tenant> tenant_;
   mutable Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   mutable std::list<std::function<void()>> watches_ ABSL_GUARDED_BY(mutex_);

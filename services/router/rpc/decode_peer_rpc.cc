@@ -21,7 +21,7 @@ class RpcDecodeSession final : public DecodeSession {
     stream_->Finish();
   }
 
-  absl::StatusOr<KvLease> Reserve(const ReserveRequest& wanted) override {
+  absl::StatusOr<Reservation> Reserve(const ReserveRequest& wanted) override {
     v1::SessionRequest request;
     v1::SessionRequest::Reserve& proto = *request.mutable_reserve();
     proto.set_request_id(wanted.request_id);
@@ -34,9 +34,9 @@ class RpcDecodeSession final : public DecodeSession {
     v1::SessionResponse reply;
     if (!stream_->Write(request) || !stream_->Read(&reply)) return Finish();
     if (!reply.has_reserved()) return absl::InternalError("decode: the first reply is not a reservation");
-    KvLease lease = FromProto(reply.reserved().lease());
-    lease.cached_tokens = reply.reserved().cached_tokens();
-    return lease;
+    Reservation reservation{.lease = FromProto(reply.reserved().lease()), .max_batch = reply.reserved().max_batch()};
+    reservation.lease.cached_tokens = reply.reserved().cached_tokens();
+    return reservation;
   }
 
   absl::Status Start(const DecodeStart& start) override {

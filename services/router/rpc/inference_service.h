@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "common/rpc/server.h"
+#include "services/router/access/access_control.h"
 #include "services/router/request/request_runner.h"
 #include "services/router/rpc/peer_channels.h"
 #include "services/router/rpc/slow_clients.h"
@@ -24,6 +25,7 @@ inline constexpr RpcLimits kRequestLimits = {.message_bytes = 16 << 20, .memory_
 
 // All must outlive the service.
 std::shared_ptr<grpc::Service> MakeInferenceService(MetricsRegistry& registry, RequestRunner& runner,
-                                                    const ModelBoard& board, PeerChannels& peers, SlowClients& clients);
+                                                    const ModelBoard& board, PeerChannels& peers, SlowClients& clients,
+                                                    AccessControl& access);
 
 }  // namespace moestro::router

@@ -6,14 +6,17 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/process/node_options.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/handler.h"
 #include "moestro/v1/inference.grpc.pb.h"
+#include "services/router/access/retry_after.h"
 #include "services/router/rpc/bounded_request.h"
 #include "services/router/rpc/inference_service.h"
 #include "services/router/rpc/queued_writer.h"
@@ -186,12 +189,24 @@ class RpcGenerateReplies final : public GenerateReplies {
   Replies<v1::GenerateResponse>& replies_;
 };
 
+std::string_view Metadata(const grpc::ServerContext& context, const char* name) {
+  const auto found = context.client_metadata().find(name);
+  if (found == context.client_metadata().end()) return {};
+  return {found->second.data(), found->second.size()};
+}
+
+Credentials CredentialsOf(const grpc::ServerContext& context) {
+  return {.authorization = Metadata(context, "authorization"),
+          .api_key = Metadata(context, "x-api-key"),
+          .local = context.peer().starts_with("unix:")};
+}
+
 // Takes the bytes of the requests, and parses them when their bounds are known. v1::InferenceService::Service does not
 // offer that. So this class registers its methods with the handlers that the generated code uses.
 class InferenceService final : public grpc::Service {
  public:
   InferenceService(MetricsRegistry& registry, RequestRunner& runner, const ModelBoard& board, PeerChannels& peers,
-                   SlowClients& clients)
+                   SlowClients& clients, AccessControl& access)
       : generate_(registry, "Inference.Generate"),
         score_(registry, "Inference.Score"),
         tokenize_(registry, "Inference.Tokenize"),
@@ -201,7 +216,8 @@ class InferenceService final : public grpc::Service {
         runner_(runner),
         board_(board),
         peers_(peers),
-        clients_(clients) {
+        clients_(clients),
+        access_(access) {
     AddStreaming("/moestro.v1.InferenceService/Generate", &InferenceService::Generate);
     AddStreaming("/moestro.v1.InferenceService/Score", &InferenceService::Score);
     AddUnary("/moestro.v1.InferenceService/Tokenize", &InferenceService::Tokenize);
@@ -215,7 +231,7 @@ class InferenceService final : public grpc::Service {
     const auto read = [request](const ServedModel& model) { return ReadGenerate(request->Take(), model); };
     Replies<v1::GenerateResponse> queue(*writer, clients_, [context] { context->TryCancel(); });
     RpcGenerateReplies replies(queue);
-    return WithPeers(generate_, *context, [&](const CallPeers& call) -> absl::Status {
+    return WithPeers(generate_, *context, access::Endpoint::kGenerate, [&](const CallPeers& call) -> absl::Status {
       MOE_RETURN_IF_ERROR(runner_.Generate(read, call, replies));
       return queue.Finish();
     });
@@ -230,7 +246,7 @@ class InferenceService final : public grpc::Service {
       for (const ScoredToken& score : scores) *reply.add_scores() = ToProto(score);
       return replies.Push(std::move(reply));
     };
-    return WithPeers(score_, *context, [&](const CallPeers& call) -> absl::Status {
+    return WithPeers(score_, *context, access::Endpoint::kScore, [&](const CallPeers& call) -> absl::Status {
       MOE_RETURN_IF_ERROR(runner_.Score(read, call, sink));
       return replies.Finish();
     });
@@ -238,7 +254,7 @@ class InferenceService final : public grpc::Service {
 
   grpc::Status Tokenize(grpc::ServerContext* context, const RequestBytes* request, grpc::ByteBuffer* reply) {
     const auto read = [request](const ServedModel& model) { return ReadTokenize(request->Take(), model); };
-    return tokenize_.Handle(*context, [&]() -> absl::Status {
+    return Admitted(tokenize_, *context, access::Endpoint::kTokenize, [&](const auto&) -> absl::Status {
       MOE_ASSIGN_OR_RETURN(const auto tokens, runner_.Tokenize(read, [context] { return CallStatus(*context); }));
       *reply = WriteTokens(tokens.ids, *tokens.model->text);
       return absl::OkStatus();
@@ -247,7 +263,7 @@ class InferenceService final : public grpc::Service {
 
   grpc::Status Detokenize(grpc::ServerContext* context, const RequestBytes* request, v1::DetokenizeResponse* reply) {
     const auto read = [request](const ServedModel& model) { return ReadDetokenize(request->Take(), model); };
-    return detokenize_.Handle(*context, [&]() -> absl::Status {
+    return Admitted(detokenize_, *context, access::Endpoint::kTokenize, [&](const auto&) -> absl::Status {
       MOE_ASSIGN_OR_RETURN(*reply->mutable_text(),
                            runner_.Detokenize(read, [context] { return CallStatus(*context); }));
       return absl::OkStatus();
@@ -256,27 +272,44 @@ class InferenceService final : public grpc::Service {
 
   grpc::Status Abort(grpc::ServerContext* context, const RequestBytes* request, v1::AbortResponse*) {
     return abort_.Handle(*context, [&]() -> absl::Status {
+      MOE_ASSIGN_OR_RETURN(const std::shared_ptr<Tenant> tenant, access_.Identify(CredentialsOf(*context)));
       MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
       MOE_ASSIGN_OR_RETURN(const auto abort, ParseBounded<v1::AbortRequest>(request->Take(), *model));
-      return runner_.Abort(abort.request_id());
+      return runner_.Abort(*tenant, abort.request_id());
     });
   }
 
   grpc::Status GetModel(grpc::ServerContext* context, const RequestBytes* request, v1::GetModelResponse* reply) {
-    return get_model_.Handle(*context, [&] { return RunGetModel(request->Take(), *reply); });
+    return get_model_.Handle(*context, [&]() -> absl::Status {
+      MOE_RETURN_IF_ERROR(access_.Identify(CredentialsOf(*context)));
+      return RunGetModel(request->Take(), *reply);
+    });
   }
 
  private:
+  // Runs the call for the tenant that its key belongs to. A refused caller learns when to try again.
   template <typename Run>
-  grpc::Status WithPeers(const RpcMethod& method, const grpc::ServerContext& context, Run run) {
+  grpc::Status Admitted(const RpcMethod& method, grpc::ServerContext& context, access::Endpoint endpoint, Run run) {
     return method.Handle(context, [&] {
+      const absl::StatusOr<std::shared_ptr<Tenant>> tenant = access_.Admit(CredentialsOf(context), endpoint);
+      const absl::Status status = tenant.ok() ? run(*tenant) : tenant.status();
+      if (const auto seconds = RetryAfterSeconds(status))
+        context.AddTrailingMetadata(kRetryAfter, absl::StrCat(*seconds));
+      return status;
+    });
+  }
+
+  template <typename Run>
+  grpc::Status WithPeers(const RpcMethod& method, grpc::ServerContext& context, access::Endpoint endpoint, Run run) {
+    return Admitted(method, context, endpoint, [&](const std::shared_ptr<Tenant>& tenant) {
       RpcClientCall client(context);
       const std::unique_ptr<PrefillPeer> prefill = peers_.Prefill(client);
       const std::unique_ptr<DecodePeer> decode = peers_.Decode(client);
       return run(CallPeers{.prefill = *prefill,
                            .decode = *decode,
                            .check = [&] { return client.Check(); },
-                           .cancel = [&] { client.Cancel(); }});
+                           .cancel = [&] { client.Cancel(); },
+                           .tenant = tenant});
     });
   }
 
@@ -337,14 +370,15 @@ class InferenceService final : public grpc::Service {
   const ModelBoard& board_;
   PeerChannels& peers_;
   SlowClients& clients_;
+  AccessControl& access_;
 };
 
 }  // namespace
 
 std::shared_ptr<grpc::Service> MakeInferenceService(MetricsRegistry& registry, RequestRunner& runner,
-                                                    const ModelBoard& board, PeerChannels& peers,
-                                                    SlowClients& clients) {
-  return std::make_shared<InferenceService>(registry, runner, board, peers, clients);
+                                                    const ModelBoard& board, PeerChannels& peers, SlowClients& clients,
+                                                    AccessControl& access) {
+  return std::make_shared<InferenceService>(registry, runner, board, peers, clients, access);
 }
 
 }  // namespace moestro::router

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <string>
@@ -25,6 +26,21 @@ TEST(TcpListenerTest, HandsConnectionsOver) {
     });
     EXPECT_TRUE(listener->Answers(milliseconds(60000)));
   }
+}
+
+// As with TLS.
+TEST(TcpListenerTest, SpeaksFirstToAServerThatWaits) {
+  const auto listener = TcpListener::Bind("127.0.0.1:0", "knock").value();
+  EXPECT_FALSE(listener->Answers(milliseconds(50)));
+  listener->Serve([](int descriptor) {
+    pollfd waiting{.fd = descriptor, .events = POLLIN, .revents = 0};
+    EXPECT_EQ(poll(&waiting, 1, 60000), 1);
+    char knock[5];
+    EXPECT_EQ(read(descriptor, knock, sizeof(knock)), 5);
+    EXPECT_EQ(std::string(knock, 5), "knock");
+    close(descriptor);
+  });
+  EXPECT_TRUE(listener->Answers(milliseconds(60000)));
 }
 
 TEST(TcpListenerTest, AnAddressThatCannotBeHadIsNamed) {

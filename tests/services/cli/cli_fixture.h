@@ -120,6 +120,7 @@ class CliTest : public ::testing::Test {
     AddModelCommand(app, commands);
     AddInspectCommand(app, commands);
     AddSegmentsCommands(app, commands);
+    AddKeysCommands(app, commands);
     AddMakeModelCommand(app, commands);
     AddRoutingCommand(app, commands);
     AddPlanCommand(app, commands);

@@ -38,6 +38,31 @@ TEST(RouterConfigTest, SettingsReachThePolicy) {
   EXPECT_EQ(settings.decode_idle_window, std::chrono::seconds(9));
 }
 
+// Or whoever finds the port may use the machine.
+TEST(RouterConfigTest, AnAddressThatOthersReachNeedsKeys) {
+  for (const char* address : {"0.0.0.0:1", "[::]:1", ":1", "192.168.1.2:1", "host:1"}) {
+    RouterConfig config;
+    config.grpc_address = address;
+    const absl::Status status = ValidateRouterConfig(config);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << address;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--keys-file"));
+    config.allow_anonymous = true;
+    EXPECT_TRUE(ValidateRouterConfig(config).ok()) << address;
+    config.allow_anonymous = false;
+    config.keys_file = "keys.toml";
+    EXPECT_TRUE(ValidateRouterConfig(config).ok()) << address;
+    config.allow_anonymous = true;
+    EXPECT_THAT(std::string(ValidateRouterConfig(config).message()), HasSubstr("--allow-anonymous"));
+    config.tls.key = "key.pem";
+    EXPECT_THAT(std::string(ValidateRouterConfig(config).message()), HasSubstr("--tls-key"));
+  }
+  for (const char* address : {"127.0.0.1:0", "localhost:1", "[::1]:1", "127.0.0.2:1"}) {
+    RouterConfig config;
+    config.grpc_address = address;
+    EXPECT_TRUE(ValidateRouterConfig(config).ok()) << address;
+  }
+}
+
 TEST(RouterConfigTest, WrongFlagsAreNamed) {
   const std::pair<const char*, std::function<void(RouterConfig&)>> cases[] = {
       {"--chunked-below-tokens", [](RouterConfig& config) { config.chunked_below_tokens = -1; }},

@@ -63,7 +63,8 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
     return {.prefill = *this,
             .decode = *this,
             .check = [this] { return client_here ? absl::OkStatus() : absl::CancelledError("client left"); },
-            .cancel = [this] { client_here = false; }};
+            .cancel = [this] { client_here = false; },
+            .tenant = tenant};
   }
 
   // What a healthy node generates: depends on the tokens so far, the seed and the index only.
@@ -132,6 +133,7 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
   mutable FakeRequestClock clock;
   MetricsRegistry registry;
   router::RouterMetrics metrics;
+  const std::shared_ptr<router::Tenant> tenant = std::make_shared<router::Tenant>("anonymous", registry);
   router::RoleMonitor roles;
   router::AdmissionQueue queue;
   router::PathPolicy policy;
@@ -142,6 +144,7 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
   bool client_here = true;
   bool prefill_refuses = false;  // it is of another version than decode
   std::string decode_weights = kWeights;
+  uint32_t max_batch = 0;
   uint64_t capacity = 1000;  // tokens of the pool
   uint64_t taken = 0;        // of these, by other requests
   // What the prefix cache holds; with keeps_prefixes also what ended sessions leave.
@@ -175,7 +178,7 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
       }
       node_.pages_.erase(id_);
     }
-    absl::StatusOr<KvLease> Reserve(const router::ReserveRequest& request) override {
+    absl::StatusOr<router::Reservation> Reserve(const router::ReserveRequest& request) override {
       EXPECT_FALSE(request.request_id.empty());
       const auto tokens = static_cast<uint32_t>(request.tokens.size()) + request.max_tokens;
       MOE_RETURN_IF_ERROR(node_.Step(router::Role::kDecode));
@@ -192,7 +195,8 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
       pages.tokens = tokens;
       pages.wanted.assign(request.tokens.begin(), request.tokens.end());
       if (!request.ignore_cache) pages.valid = node_.CachedPrefix(pages.wanted);
-      return KvLease{.pool = "pool", .id = id_, .cached_tokens = std::ssize(pages.valid)};
+      return router::Reservation{.lease = {.pool = "pool", .id = id_, .cached_tokens = std::ssize(pages.valid)},
+                                 .max_batch = node_.max_batch};
     }
     absl::Status Start(const router::DecodeStart& start) override {
       MOE_ASSIGN_OR_RETURN(const Pages* pages, Live());

@@ -48,7 +48,7 @@ TEST_F(CliTest, SegmentsThatOthersMayOpenAreLeftAlone) {
   const Result prune = Run({"segments", "prune", "--instance", instance}, false);
   EXPECT_TRUE(prune.status.ok()) << prune.status;
   EXPECT_EQ(prune.out, "0 removed, 0 B freed\n");
-  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+  EXPECT_EQ(::access(path.c_str(), F_OK), 0);
   ASSERT_TRUE(SharedMemory::Unlink(foreign).ok());
 }
 

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "services/router/access/retry_after.h"
+
 namespace moestro::router {
 namespace {
 
@@ -34,10 +36,11 @@ TEST(HttpErrorsTest, StatusCodes) {
   EXPECT_EQ(OpenAiError(absl::UnimplementedError("")).status, 501);
   EXPECT_EQ(OpenAiError(absl::DeadlineExceededError("")).status, 504);
   EXPECT_EQ(OpenAiError(absl::InternalError("")).status, 500);
-  EXPECT_FALSE(OpenAiError(absl::InternalError("")).retry_later);
-  EXPECT_TRUE(OpenAiError(absl::ResourceExhaustedError("")).retry_later);
+  EXPECT_FALSE(OpenAiError(absl::InternalError("")).retry_after);
+  EXPECT_EQ(OpenAiError(absl::ResourceExhaustedError("")).retry_after, 1);
+  EXPECT_EQ(OpenAiError(WithRetryAfter(absl::ResourceExhaustedError(""), std::chrono::seconds(7))).retry_after, 7);
   EXPECT_EQ(ErrorOf(absl::ResourceExhaustedError("full"))["code"], "rate_limit_exceeded");
-  EXPECT_TRUE(OpenAiError(absl::UnavailableError("")).retry_later);
+  EXPECT_EQ(OpenAiError(absl::UnavailableError("")).retry_after, 1);
 }
 
 TEST(HttpErrorsTest, WhatIsNotUtf8IsRepaired) {

@@ -8,6 +8,8 @@
 #include <boost/asio/read.hpp>
 #include <future>
 
+#include "absl/strings/str_cat.h"
+#include "services/router/access/retry_after.h"
 #include "services/router/http/worker_pool.h"
 #include "tests/services/router/fake_node.h"
 
@@ -63,11 +65,26 @@ class HttpServerTest : public ::testing::Test {
     endpoints.Add({.method = "GET", .path = "/fail", .handle = [](HttpRequest&, Response&) -> absl::Status {
                      throw std::runtime_error("broken");
                    }});
+    const auto admit = [this](const Credentials& credentials) -> absl::StatusOr<std::shared_ptr<Tenant>> {
+      if (credentials.authorization == "Bearer full") {
+        return WithRetryAfter(absl::ResourceExhaustedError("too many requests"), std::chrono::seconds(7));
+      }
+      if (credentials.authorization != "Bearer good" && credentials.api_key != "good") {
+        return absl::UnauthenticatedError("an API key is needed");
+      }
+      return tenant_;
+    };
+    const auto name_tenant = [](HttpRequest& request, Response& response) {
+      return response.Send(200, {}, request.tenant->name() + response.call().tenant()->name() + request.body.text);
+    };
+    endpoints.Add({.method = "POST", .path = "/private", .handle = name_tenant, .admit = admit});
     ASSERT_TRUE(server_->Start(std::move(endpoints)).ok());
   }
   Client Connect() { return Client(server_->port()); }
 
   testing::FakeRequestClock clock_;
+  MetricsRegistry registry_{"router"};
+  const std::shared_ptr<Tenant> tenant_ = std::make_shared<Tenant>("alice", registry_);
   prometheus::Counter stalled_, behind_;
   SlowClients clients_{{}, clock_, stalled_, behind_};
   std::promise<void> go_, left_;
@@ -80,6 +97,26 @@ TEST_F(HttpServerTest, Echoes) {
   for (int i = 0; i < 3; ++i) {
     client.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
     EXPECT_THAT(client.ReadUntil("hi"), StartsWith("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"));
+  }
+}
+
+TEST_F(HttpServerTest, WithoutAKeyNoBodyIsRead) {
+  Start();
+  for (const char* header : {"", "Authorization: Bearer bad\r\n", "X-API-Key: bad\r\n"}) {
+    Client client = Connect();
+    client.Send(absl::StrCat("POST /private HTTP/1.1\r\n", header, "Content-Length: 1000000\r\n\r\n"));
+    const std::string reply = client.ReadUntil("}}");
+    EXPECT_THAT(reply, StartsWith("HTTP/1.1 401 Unauthorized\r\n"));
+    EXPECT_THAT(reply, HasSubstr("WWW-Authenticate: Bearer\r\n"));
+    EXPECT_THAT(reply, HasSubstr("authentication_error"));
+  }
+  Client full = Connect();
+  full.Send("POST /private HTTP/1.1\r\nAuthorization: Bearer full\r\nContent-Length: 2\r\n\r\nhi");
+  EXPECT_THAT(full.ReadUntil("}}"), HasSubstr("Retry-After: 7\r\n"));
+  for (const char* header : {"authorization: Bearer good", "x-api-key: good"}) {
+    Client client = Connect();
+    client.Send(absl::StrCat("POST /private HTTP/1.1\r\n", header, "\r\nContent-Length: 2\r\n\r\nhi"));
+    EXPECT_THAT(client.ReadUntil("hi"), EndsWith("\r\n\r\nalicealicehi"));
   }
 }
 

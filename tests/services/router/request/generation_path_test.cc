@@ -219,8 +219,8 @@ TEST(GenerationPathTest, DecodeThatCachesEverythingIsRefused) {
 
    private:
     class Session final : public DecodeSession {
-      absl::StatusOr<KvLease> Reserve(const ReserveRequest& request) override {
-        return KvLease{.cached_tokens = std::ssize(request.tokens)};
+      absl::StatusOr<Reservation> Reserve(const ReserveRequest& request) override {
+        return Reservation{.lease = {.cached_tokens = std::ssize(request.tokens)}};
       }
       absl::Status Start(const DecodeStart&) override { return absl::OkStatus(); }
       absl::Status Prompt(const DecodePrompt&) override { return absl::OkStatus(); }
@@ -232,7 +232,8 @@ TEST(GenerationPathTest, DecodeThatCachesEverythingIsRefused) {
   Greedy decode;
   testing::RecordingSink sink;
   const GenerateJob job = Job();
-  Generation generation(job, node.Environment(), {node, decode, [] { return absl::OkStatus(); }, [] {}}, sink);
+  Generation generation(job, node.Environment(), {node, decode, [] { return absl::OkStatus(); }, [] {}, node.tenant},
+                        sink);
   EXPECT_TRUE(absl::IsInternal(generation.Run()));
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <prometheus/client_metric.h>
 
+#include <list>
 #include <tuple>
 
 #include "tests/services/router/request/generation_fixture.h"
@@ -310,7 +311,9 @@ TEST(GenerationTest, DecodeThatComesBackWithOtherWeightsEndsTheRequest) {
 
 TEST(GenerationTest, WaitsItsTurnBehindEarlierRequests) {
   FakeNode node;
-  auto earlier = std::make_unique<AdmissionQueue::Place>(*node.queue.Enter(node.queue.NextArrival()));
+  AdmissionQueue::Request other(node.queue, node.tenant, 1, AdmissionQueue::Kind::kShort);
+  auto earlier = std::make_unique<AdmissionQueue::Request::Place>(*other.LineUp());
+  EXPECT_TRUE(earlier->IsFirst());
   const auto before = node.clock.Now();
   node.clock.on_sleep = [&] {
     EXPECT_EQ(node.steps, 0);
@@ -323,10 +326,58 @@ TEST(GenerationTest, WaitsItsTurnBehindEarlierRequests) {
   EXPECT_GE(node.clock.Now() - before, std::chrono::seconds(1));
 }
 
+TEST(GenerationTest, TheTenantsTokensAreCounted) {
+  FakeNode node;
+  node.cache = {{5, 6}};
+  node.clock.on_sleep = [] {};
+  Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.summary.used_tokens, 9u);
+  TenantMetrics& metrics = node.tenant->metrics();
+  EXPECT_EQ(metrics.prompt_tokens.Value(), 3);
+  EXPECT_EQ(metrics.cached_tokens.Value(), 2);
+  EXPECT_EQ(metrics.generated_tokens.Value(), 6);
+  EXPECT_EQ(metrics.running.Value(), 0);
+  EXPECT_EQ(metrics.waiting.Value(), 0);
+  node.decode_weights = "others";
+  result = RunJob(node, Job());
+  EXPECT_EQ(result.summary.used_tokens, 0u);  // never admitted
+  EXPECT_EQ(metrics.prompt_tokens.Value(), 3);
+}
+
+// Resuming computes tokens again, which is not the client's doing.
+TEST(GenerationTest, TokensCountOnceHoweverOftenTheyAreComputed) {
+  FakeNode node;
+  node.faults[StepsOfCleanRun() - 1] = Fault::kDecodeDies;
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.summary.resumed, 1u);
+  EXPECT_EQ(result.summary.used_tokens, 9u);
+  EXPECT_EQ(node.tenant->metrics().prompt_tokens.Value(), 3);
+}
+
+// A deadline ends a request in the line, before it costs anything.
+TEST(GenerationTest, ADeadlineEndsTheWait) {
+  FakeNode node;
+  node.taken = node.capacity;
+  const auto deadline = node.clock.Now() + std::chrono::seconds(3);
+  CallPeers call = node.Call();
+  call.check = [&] { return node.clock.Now() < deadline ? absl::OkStatus() : absl::DeadlineExceededError("too late"); };
+  const GenerateJob job = Job();
+  RecordingSink sink;
+  Generation generation(job, node.Environment(), call, sink);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(generation.Run()));
+  EXPECT_LT(node.clock.Now() - deadline, std::chrono::milliseconds(100));
+  EXPECT_EQ(node.queue.size(), 0u);
+}
+
 TEST(GenerationTest, FullQueueRefuses) {
   FakeNode node;
-  std::vector<AdmissionQueue::Place> places;
-  for (int i = 0; i < 4; ++i) places.push_back(*node.queue.Enter(node.queue.NextArrival()));
+  std::list<AdmissionQueue::Request> others;
+  std::vector<AdmissionQueue::Request::Place> places;
+  for (int i = 0; i < 4; ++i) {
+    places.push_back(*others.emplace_back(node.queue, node.tenant, 1, AdmissionQueue::Kind::kShort).LineUp());
+  }
   const Result result = RunJob(node, Job());
   EXPECT_TRUE(absl::IsResourceExhausted(result.status));
   EXPECT_THAT(std::string(result.status.message()), HasSubstr("queue full"));

@@ -217,12 +217,12 @@ TEST(PrepareTest, TextThatCannotFitIsNotTokenized) {
   const std::string most(kMostBytes, 'h');
   EXPECT_EQ(Refusal(Prepare(Prompt(most.c_str())).status()),
             "prompt: has more than 20 tokens, the most that the model's context of 20 tokens can hold");
-  EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{most}, .top = 0}, model, "id").status()),
+  EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{most}, .top = 0}, model, {}, "id").status()),
               HasSubstr("text: has more than 20 tokens"));
   const std::string more = most + '\xFF';  // would be found not to be UTF-8
   EXPECT_EQ(Refusal(Prepare(Prompt(more.c_str())).status()),
             "prompt: has more than 260 bytes, the most that the model's context of 20 tokens can hold");
-  EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{more}, .top = 0}, model, "id").status()),
+  EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{more}, .top = 0}, model, {}, "id").status()),
               HasSubstr("text: has more than 260 bytes"));
 }
 
@@ -332,13 +332,37 @@ TEST(PrepareTest, WorkOnATextEndsWithTheClient) {
   EXPECT_EQ(looks, 3);
 }
 
+// The model's context is 20 tokens.
+TEST(PrepareTest, AKeyBoundsTokens) {
+  const ServedModel model = Model();
+  const auto prepare = [&](const PrepareLimits& limits, size_t prompt, uint32_t max_tokens) {
+    GenerateInput input;
+    input.prompt = TokenList(prompt, 1);
+    input.max_tokens = max_tokens;
+    return PrepareGenerate(input, model, limits, "id", 1);
+  };
+  const PrepareLimits few{.default_max_tokens = 15, .tenant = {.max_tokens = 4}};
+  EXPECT_EQ(prepare(few, 2, 0)->max_tokens, 4u);
+  EXPECT_EQ(prepare(few, 2, 4)->max_tokens, 4u);
+  EXPECT_EQ(Refusal(prepare(few, 2, 5).status()), "max_tokens: the API key allows 4 (max-tokens)");
+  const PrepareLimits small{.default_max_tokens = 15, .tenant = {.context = 10}};
+  EXPECT_EQ(prepare(small, 2, 0)->max_tokens, 8u);
+  EXPECT_EQ(prepare(small, 2, 8)->max_tokens, 8u);
+  EXPECT_THAT(Refusal(prepare(small, 2, 9).status()), HasSubstr("the API key allows 10 (context)"));
+  EXPECT_EQ(prepare(small, 9, 0)->max_tokens, 1u);
+  EXPECT_THAT(Refusal(prepare(small, 10, 0).status()), HasSubstr("the API key allows 10 (context)"));
+  EXPECT_TRUE(PrepareScore({.text = TokenList(10, 1), .top = 0}, model, small, "id").ok());
+  EXPECT_THAT(Refusal(PrepareScore({.text = TokenList(11, 1), .top = 0}, model, small, "id").status()),
+              HasSubstr("the API key allows 10 (context)"));
+}
+
 TEST(PrepareTest, ScoreFillsTheContext) {
   const ServedModel model = Model();
-  const auto job = PrepareScore({.text = TokenList(20, 1), .top = 100}, model, "id");
+  const auto job = PrepareScore({.text = TokenList(20, 1), .top = 100}, model, {}, "id");
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->fingerprint, "weights");
-  EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = TokenList(21, 1), .top = 0}, model, "id").status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = TokenList(2, 1), .top = 101}, model, "id").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = TokenList(21, 1), .top = 0}, model, {}, "id").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = TokenList(2, 1), .top = 101}, model, {}, "id").status()));
 }
 
 }  // namespace

@@ -254,7 +254,7 @@ inline bool Eventually(const std::function<bool()>& condition) {
 
 class RouterRpcTest : public ::testing::Test {
  protected:
-  RouterRpcTest()
+  explicit RouterRpcTest(const std::string& keys_file = "")
       : directory_(::testing::TempDir() + "router_rpc_" + std::to_string(getpid())),
         prefill_(pool_),
         decode_(pool_),
@@ -267,12 +267,14 @@ class RouterRpcTest : public ::testing::Test {
         policy_({.chunked_below_tokens = kChunkedBelow}, clock_),
         runner_(board_, {roles_, queue_, policy_, metrics_, clock_}, {}, [this] { return ++random_; }),
         slow_clients_({}, slow_clock_, metrics_.clients_stalled, metrics_.clients_behind),
-        service_(MakeInferenceService(registry_, runner_, board_, peers_, slow_clients_)) {
+        access_(keys_file, registry_, clock_),
+        service_(MakeInferenceService(registry_, runner_, board_, peers_, slow_clients_, access_)) {
+    EXPECT_EQ(access_.Load(), absl::OkStatus());
     spdlog::set_level(spdlog::level::off);
     std::filesystem::create_directories(directory_);
     prefill_server_ = StartRole("prefill", prefill_);
     decode_server_ = StartRole("decode", decode_);
-    router_server_ = StartRole("router", *service_);
+    router_server_ = StartRole("router", *service_, {"127.0.0.1:0"});
     client_ = v1::InferenceService::NewStub(ConnectPeer(Address("router")));
     auto model = std::make_shared<ServedModel>();
     model->name = "tiny";
@@ -301,8 +303,11 @@ class RouterRpcTest : public ::testing::Test {
 
   std::string Address(const std::string& role) const { return "unix:" + directory_ + "/" + role + ".sock"; }
 
-  std::unique_ptr<RpcServer> StartRole(const std::string& role, grpc::Service& service) {
-    auto server = RpcServer::Start({Address(role)}, {{role.c_str(), &service}});
+  // `addresses`: besides the role's own.
+  std::unique_ptr<RpcServer> StartRole(const std::string& role, grpc::Service& service,
+                                       std::vector<std::string> addresses = {}) {
+    addresses.insert(addresses.begin(), Address(role));
+    auto server = RpcServer::Start(addresses, {{role.c_str(), &service}});
     EXPECT_TRUE(server.ok()) << server.status();
     (*server)->SetServing(true);
     return *std::move(server);
@@ -352,6 +357,7 @@ class RouterRpcTest : public ::testing::Test {
   RequestRunner runner_;
   testing::FakeRequestClock slow_clock_;
   SlowClients slow_clients_;
+  AccessControl access_;
   std::shared_ptr<grpc::Service> service_;
   std::unique_ptr<RpcServer> prefill_server_;
   std::unique_ptr<RpcServer> decode_server_;

@@ -109,7 +109,7 @@ TEST_F(RouterRpcTest, AbortsARequestWhoseRoleHangs) {
     request.set_request_id("mine");
     std::thread aborter([&] {
       EXPECT_TRUE(Eventually([&] { return pool_.hangs > before; }));
-      EXPECT_TRUE(runner_.Abort("mine").ok());
+      EXPECT_TRUE(runner_.Abort(**access_.Identify({}), "mine").ok());
     });
     std::string text;
     v1::GenerateResponse::Finished finished;

@@ -1,0 +1,149 @@
+#include "services/router/access/access_control.h"
+
+#include <spdlog/spdlog.h>
+
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/access/api_key.h"
+#include "common/base/status.h"
+
+namespace moestro::router {
+namespace {
+
+constexpr size_t kSecretBytes = 32;
+constexpr char kBearer[] = "bearer ";  // its case does not matter (RFC 9110)
+
+prometheus::Counter& Refused(MetricsRegistry& registry, const std::string& reason) {
+  return registry.AddCounter("moestro_access_refused_total", "Calls refused because of their API key",
+                             {{"reason", reason}});
+}
+
+// The key that the credentials hold; empty if they hold none.
+std::string KeyOf(const Credentials& credentials) {
+  std::string value(credentials.authorization.empty() ? credentials.api_key : credentials.authorization);
+  if (absl::StartsWithIgnoreCase(value, kBearer)) value.erase(0, std::size(kBearer) - 1);
+  absl::StripAsciiWhitespace(&value);
+  return value;
+}
+
+}  // namespace
+
+bool AccessControl::FileVersion::operator==(const FileVersion& other) const {
+  const auto same = [](const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; };
+  return inode == other.inode && bytes == other.bytes && same(modified, other.modified) && same(changed, other.changed);
+}
+
+AccessControl::AccessControl(const std::string& keys_file, MetricsRegistry& registry, RequestClock& clock,
+                             WallClock wall_clock)
+    : path_(keys_file),
+      registry_(registry),
+      clock_(clock),
+      wall_clock_(std::move(wall_clock)),
+      keyless_(std::make_shared<Tenant>(keys_file.empty() ? access::kAnonymous : access::kOperator, registry)),
+      keys_(registry.AddGauge("moestro_access_keys", "API keys in use; 0: callers need none")),
+      reloads_failed_(registry.AddCounter("moestro_access_reloads_failed_total",
+                                          "Times that the file of API keys had an error; the keys before it stay")),
+      refused_missing_(Refused(registry, "missing")),
+      refused_unknown_(Refused(registry, "unknown")),
+      refused_expired_(Refused(registry, "expired")),
+      refused_endpoint_(Refused(registry, "endpoint")) {}
+
+AccessControl::FileVersion AccessControl::CurrentVersion() const {
+  struct stat info {};
+  if (::stat(path_.c_str(), &info) != 0) return {};
+  return {.inode = info.st_ino, .bytes = info.st_size, .modified = info.st_mtim, .changed = info.st_ctim};
+}
+
+absl::Status AccessControl::Load() {
+  if (path_.empty()) return absl::OkStatus();
+  MOE_ASSIGN_OR_RETURN(own_secret_, access::RandomHex(kSecretBytes));
+  return Read();
+}
+
+void AccessControl::Reload(bool always) {
+  if (path_.empty() || (!always && CurrentVersion() == version_)) return;
+  const absl::Status status = Read();
+  if (status.ok()) return;
+  reloads_failed_.Increment();
+  spdlog::error("{}; the keys before it stay in use", std::string(status.message()));
+}
+
+absl::Status AccessControl::Read() {
+  version_ = CurrentVersion();  // before the file is read: if it changes meanwhile, it is read again
+  const absl::StatusOr<access::KeysFile> file = access::ReadKeysFile(path_);
+  if (!file.ok())
+    return absl::Status(file.status().code(), absl::StrCat("--keys-file ", std::string(file.status().message())));
+  const std::string& secret = file->secret.empty() ? own_secret_ : file->secret;
+  auto ring = std::make_shared<Ring>();
+  for (const access::KeyEntry& key : file->keys) {
+    std::shared_ptr<Tenant>& tenant = tenants_[key.name];
+    if (tenant == nullptr) {
+      tenant = std::make_shared<Tenant>(key, secret, registry_, clock_);
+    } else {
+      tenant->Update(key, secret);
+    }
+    ring->push_back({key, tenant});
+  }
+  keys_.Set(static_cast<double>(ring->size()));
+  spdlog::info("{} API keys from {}", ring->size(), path_);
+  MutexLock lock(mutex_);
+  ring_ = std::move(ring);
+  return absl::OkStatus();
+}
+
+bool AccessControl::has_several_tenants() const {
+  MutexLock lock(mutex_);
+  return ring_->size() > 1;
+}
+
+absl::Status AccessControl::Refuse(prometheus::Counter& counter, const char* why) {
+  counter.Increment();
+  return absl::UnauthenticatedError(why);
+}
+
+absl::StatusOr<AccessControl::Holder> AccessControl::Find(const Credentials& credentials) {
+  if (!needs_key()) return Holder{.key = {}, .tenant = keyless_};
+  const std::string key = KeyOf(credentials);
+  if (key.empty()) {
+    if (credentials.local) return Holder{.key = {}, .tenant = keyless_};
+    return Refuse(refused_missing_, "an API key is needed: send 'authorization: Bearer KEY' or 'x-api-key: KEY'");
+  }
+  std::shared_ptr<const Ring> ring;
+  {
+    MutexLock lock(mutex_);
+    ring = ring_;
+  }
+  // Compares with all of them, so that the time does not tell which one agrees.
+  const Holder* found = nullptr;
+  if (access::IsApiKey(key)) {
+    for (const Holder& holder : *ring) {
+      if (access::Matches(holder.key.hash, key)) found = &holder;
+    }
+  }
+  if (found == nullptr) return Refuse(refused_unknown_, "the API key is not valid");
+  if (wall_clock_() >= found->key.expires) return Refuse(refused_expired_, "the API key has expired");
+  return *found;
+}
+
+absl::StatusOr<std::shared_ptr<Tenant>> AccessControl::Identify(const Credentials& credentials) {
+  MOE_ASSIGN_OR_RETURN(Holder holder, Find(credentials));
+  return std::move(holder.tenant);
+}
+
+absl::StatusOr<std::shared_ptr<Tenant>> AccessControl::Admit(const Credentials& credentials,
+                                                             access::Endpoint endpoint) {
+  MOE_ASSIGN_OR_RETURN(Holder holder, Find(credentials));
+  if (holder.tenant != keyless_ && !holder.key.allows(endpoint)) {
+    refused_endpoint_.Increment();
+    return absl::PermissionDeniedError(
+        absl::StrCat("key '", holder.key.name, "' may not call '", access::EndpointName(endpoint), "' (endpoints)"));
+  }
+  MOE_RETURN_IF_ERROR(holder.tenant->TakeRequest());
+  return std::move(holder.tenant);
+}
+
+}  // namespace moestro::router

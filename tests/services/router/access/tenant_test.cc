@@ -1,0 +1,116 @@
+#include "services/router/access/tenant.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "services/router/access/retry_after.h"
+#include "tests/services/router/fake_node.h"
+
+namespace moestro::router {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TenantTest : public ::testing::Test {
+ protected:
+  Tenant Make(const access::TenantLimits& limits, const std::string& name = "alice", bool shared = false,
+              const std::string& secret = "secret") {
+    return Tenant({.name = name, .limits = limits, .shared_cache = shared}, secret, registry_, clock_);
+  }
+
+  MetricsRegistry registry_{"router"};
+  testing::FakeRequestClock clock_;
+};
+
+TEST_F(TenantTest, RequestsOfAMinuteAreBounded) {
+  Tenant tenant = Make({.requests_per_minute = 2});
+  EXPECT_TRUE(tenant.TakeRequest().ok());
+  EXPECT_TRUE(tenant.TakeRequest().ok());
+  const absl::Status refused = tenant.TakeRequest();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("key 'alice'"));
+  EXPECT_EQ(RetryAfterSeconds(refused), 30);
+  EXPECT_EQ(tenant.metrics().refused_requests.Value(), 1);
+  clock_.Advance(std::chrono::seconds(30));
+  EXPECT_TRUE(tenant.TakeRequest().ok());
+}
+
+TEST_F(TenantTest, TokensThatWereNotUsedComeBack) {
+  Tenant tenant = Make({.tokens_per_minute = 600, .burst_tokens = 1000});
+  {
+    auto hold = tenant.TakeTokens(900);
+    ASSERT_TRUE(hold.ok()) << hold.status();
+    const absl::Status refused = tenant.TakeTokens(200).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(refused));
+    EXPECT_EQ(RetryAfterSeconds(refused), 10);
+    EXPECT_EQ(tenant.metrics().refused_tokens.Value(), 1);
+    hold->SetUsed(300);
+  }
+  EXPECT_TRUE(tenant.TakeTokens(700).ok());  // comes back at once, unused
+  auto all = tenant.TakeTokens(700);
+  ASSERT_TRUE(all.ok());
+  all->SetUsed(700);
+  const Tenant::TokenHold moved = *std::move(all);  // does not count twice
+  EXPECT_FALSE(tenant.TakeTokens(1).ok());
+}
+
+TEST_F(TenantTest, WhatExceedsTheBurstNeverFits) {
+  Tenant tenant = Make({.tokens_per_minute = 600});
+  const absl::Status refused = tenant.TakeTokens(601).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_EQ(RetryAfterSeconds(refused), std::nullopt);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("600 tokens at once"));
+}
+
+TEST_F(TenantTest, NewSettingsKeepWhatIsUsedUp) {
+  Tenant tenant = Make({.requests_per_minute = 2});
+  EXPECT_TRUE(tenant.TakeRequest().ok());
+  EXPECT_TRUE(tenant.TakeRequest().ok());
+  tenant.Update({.name = "alice", .weight = 3, .limits = {.requests_per_minute = 60}}, "secret");
+  EXPECT_EQ(tenant.weight(), 3);
+  EXPECT_EQ(RetryAfterSeconds(tenant.TakeRequest()), 1);
+  tenant.Update({.name = "alice"}, "secret");
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(tenant.TakeRequest().ok());
+}
+
+// Whatever scope a client chooses, it finds nothing of another tenant.
+TEST_F(TenantTest, CacheScopesOfTenantsDiffer) {
+  const Tenant alice = Make({}, "alice"), bob = Make({}, "bob"), ali = Make({}, "ali");
+  std::set<std::string> scopes;
+  for (const Tenant* tenant : {&alice, &bob, &ali}) {
+    for (const char* chosen : {"", "x", "ce", "alice", "bob"}) scopes.insert(tenant->CacheScope(chosen));
+    EXPECT_EQ(tenant->CacheScope("x"), tenant->CacheScope("x"));
+    EXPECT_LE(tenant->CacheScope("x").size(), 64u);  // decode's limit
+  }
+  EXPECT_EQ(scopes.size(), 15u);
+  EXPECT_NE(alice.CacheScope(""), Make({}, "alice", false, "another secret").CacheScope(""));
+}
+
+TEST_F(TenantTest, SharedScopesAreThoseOfAllWhoShare) {
+  const Tenant alice = Make({}, "alice", true), bob = Make({}, "bob", true), own = Make({}, "carol");
+  EXPECT_EQ(alice.CacheScope("x"), bob.CacheScope("x"));
+  EXPECT_NE(alice.CacheScope("x"), bob.CacheScope(""));
+  EXPECT_NE(alice.CacheScope(""), own.CacheScope(""));
+}
+
+TEST_F(TenantTest, WithoutKeysNothingIsLimitedOrChanged) {
+  Tenant anonymous("anonymous", registry_);
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(anonymous.TakeRequest().ok());
+  EXPECT_TRUE(anonymous.TakeTokens(int64_t{1} << 40).ok());
+  EXPECT_EQ(anonymous.CacheScope("mine"), "mine");
+}
+
+TEST(RetryAfterTest, IsRoundedUpToWholeSeconds) {
+  const auto seconds = [](std::chrono::milliseconds wait) {
+    return RetryAfterSeconds(WithRetryAfter(absl::ResourceExhaustedError("x"), wait));
+  };
+  EXPECT_EQ(seconds(std::chrono::milliseconds(0)), 1);
+  EXPECT_EQ(seconds(std::chrono::milliseconds(1000)), 1);
+  EXPECT_EQ(seconds(std::chrono::milliseconds(1001)), 2);
+  EXPECT_EQ(RetryAfterSeconds(absl::ResourceExhaustedError("x")), std::nullopt);
+}
+
+}  // namespace
+}  // namespace moestro::router
