@@ -224,9 +224,6 @@ absl::Status ValidateSampling(const Sampling& params, int64_t token_count) {
     return absl::InvalidArgumentError(
         absl::StrCat("repetition_penalty is ", params.repetition_penalty, "; it must be 1 (off) or a positive number"));
   }
-  if (params.constraint.kind != Constraint::Kind::kNone) {
-    return absl::UnimplementedError("constraint: this version does not constrain what is generated");
-  }
   for (const auto& [id, bias] : params.logit_bias) {
     if (id >= 0 && id < token_count && std::isfinite(bias)) continue;
     return absl::InvalidArgumentError(absl::StrCat("logit_bias of token ", id, " is ", bias,

@@ -11,7 +11,7 @@
 
 namespace moestro::model {
 
-// For a vocabulary of `token_count` ids. INVALID_ARGUMENT names the field. UNIMPLEMENTED for a constraint.
+// For a vocabulary of `token_count` ids. INVALID_ARGUMENT names the field.
 absl::Status ValidateSampling(const Sampling& params, int64_t token_count);
 
 // The request's next token. `tokens`: the prompt, then the tokens generated so far; `index`: the number of these, which

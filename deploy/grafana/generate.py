@@ -208,6 +208,9 @@ DASHBOARDS = {
         lines("Waiting for decode's device, share of the clock", {
             "lent to prefill": rate("moestro_decode_device_wait_seconds_total")}, "percentunit",
             "Until prefill returns it, which takes at most a layer."),
+        lines("Waiting for masks of constraints, share of the clock", {
+            "after the forward pass": rate("moestro_decode_mask_wait_seconds_total")}, "percentunit",
+            "Masks are found while the forward pass runs; what is left of it, steps wait for."),
         lines("Prefill, tokens per second", {"computed": rate("moestro_prefill_tokens_total")}),
         lines("Prefill, prompts", {
             "computed": "sum(moestro_prefill_running{})", "waiting": "sum(moestro_prefill_waiting{})"}),

@@ -47,8 +47,10 @@ v1::SessionResponse ToReply(const TokenStream::Event& event) {
 
 }  // namespace
 
-void DecodeRpc::Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop, const std::string& fingerprint) {
+void DecodeRpc::Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop,
+                      text::grammar::VocabularyGrammars* grammars, const std::string& fingerprint) {
   fingerprint_ = fingerprint;
+  grammars_ = grammars;
   pool_ = pool;
   leases_ = leases;
   loop_ = loop;
@@ -112,15 +114,30 @@ absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, c
   return status;
 }
 
+absl::Status DecodeRpc::Constrain(std::span<const int32_t> tokens, Continuation& next) const {
+  if (next.sampling.constraint.kind == Constraint::Kind::kNone) return absl::OkStatus();
+  if (next.index > tokens.size()) return absl::InvalidArgumentError("index is above the number of tokens");
+  MOE_ASSIGN_OR_RETURN(next.constraint, text::grammar::Resume(*grammars_, next.sampling.constraint, next.stop_ids,
+                                                              tokens.last(static_cast<size_t>(next.index))));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<TokenStream>> DecodeRpc::Begin(const v1::SessionRequest& request,
                                                               const std::shared_ptr<Lease>& lease) {
   DecodeLoop& loop = *loop_;
   if (request.has_start()) {
     const v1::SessionRequest::Start& start = request.start();
-    return loop.Start(lease, {.id = start.token(), .position = start.position()},
-                      ToContinuation(start, uint64_t{start.index()} + 1));
+    Continuation next = ToContinuation(start, uint64_t{start.index()} + 1);
+    std::vector<int32_t> tokens = lease->tokens;
+    tokens.push_back(start.token());
+    MOE_RETURN_IF_ERROR(Constrain(tokens, next));
+    return loop.Start(lease, {.id = start.token(), .position = start.position()}, next);
   }
-  if (request.has_prompt()) return loop.Prompt(lease, ToContinuation(request.prompt(), request.prompt().index()));
+  if (request.has_prompt()) {
+    Continuation next = ToContinuation(request.prompt(), request.prompt().index());
+    MOE_RETURN_IF_ERROR(Constrain(lease->tokens, next));
+    return loop.Prompt(lease, next);
+  }
   return absl::InvalidArgumentError("Start or Prompt must follow Reserve");
 }
 

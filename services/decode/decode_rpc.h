@@ -4,10 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "common/kv/pool.h"
 #include "common/rpc/handler.h"
+#include "common/text/grammar/vocabulary_grammars.h"
 #include "moestro/v1/decode.grpc.pb.h"
 #include "services/decode/decode_loop.h"
 #include "services/decode/lease_table.h"
@@ -22,7 +24,8 @@ class DecodeRpc final : public v1::DecodeService::Service {
 
   // Until this call, every Session fails as UNAVAILABLE. All pointers must outlive the RPC server. `fingerprint` is
   // that of the weights that the loop computes with.
-  void Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop, const std::string& fingerprint);
+  void Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop, text::grammar::VocabularyGrammars* grammars,
+             const std::string& fingerprint);
   // Called at the owner's clock tick. Returns the number of leases that expired.
   int ExpireLeases() { return watch_.Expire(LeaseWatch::Clock::now()); }
 
@@ -36,6 +39,8 @@ class DecodeRpc final : public v1::DecodeService::Service {
   absl::Status RunSession(grpc::ServerContext& context, Stream& stream, std::string& request_id);
   absl::Status RunLease(grpc::ServerContext& context, Stream& stream, const std::string& request_id,
                         const std::shared_ptr<Lease>& lease);
+  // Adds the constraint of its sampling to the continuation of a request with these tokens.
+  absl::Status Constrain(std::span<const int32_t> tokens, Continuation& next) const;
   absl::StatusOr<std::shared_ptr<TokenStream>> Begin(const v1::SessionRequest& request,
                                                      const std::shared_ptr<Lease>& lease);
   // Sends the tokens to the caller and counts them in `sent`.
@@ -43,7 +48,8 @@ class DecodeRpc final : public v1::DecodeService::Service {
 
   const RpcMethod session_;
   const std::chrono::seconds lease_timeout_;
-  std::string fingerprint_;  // written before loop_
+  std::string fingerprint_;                                // written before loop_
+  text::grammar::VocabularyGrammars* grammars_ = nullptr;  // the same
   std::atomic<kv::KvPool*> pool_{nullptr};
   std::atomic<LeaseTable*> leases_{nullptr};
   std::atomic<DecodeLoop*> loop_{nullptr};

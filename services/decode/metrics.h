@@ -26,6 +26,9 @@ struct DecodeMetrics {
                                 "Experts that decode steps used in a layer and that the device did not hold")),
         device_wait_seconds(
             registry.AddCounter("moestro_decode_device_wait_seconds_total", "Time spent waiting for a lent device")),
+        mask_wait_seconds(
+            registry.AddCounter("moestro_decode_mask_wait_seconds_total",
+                                "Time that steps waited for masks of constraints after the forward pass")),
         step_seconds(
             registry.AddHistogram("moestro_decode_step_seconds", "Duration of a decode step", InterTokenBuckets())),
         step_sequences(registry.AddHistogram("moestro_decode_step_sequences",
@@ -102,6 +105,7 @@ struct DecodeMetrics {
   prometheus::Counter& expert_hits;
   prometheus::Counter& expert_misses;
   prometheus::Counter& device_wait_seconds;
+  prometheus::Counter& mask_wait_seconds;
   prometheus::Histogram& step_seconds;
   prometheus::Histogram& step_sequences;
   prometheus::Histogram& step_decode_rows;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/model/sampler.h"
+#include "common/text/grammar/token_constraint.h"
 #include "services/decode/lease_table.h"
 #include "services/decode/token_stream.h"
 
@@ -18,6 +19,8 @@ struct Continuation {
   int64_t max_tokens = 0;  // still to be generated
   Sampling sampling = {};
   std::vector<int32_t> stop_ids = {};
+  // Null: none. Stands after the tokens generated so far.
+  std::shared_ptr<text::grammar::TokenConstraint> constraint = nullptr;
 };
 
 // The lease's tokens from `valid` on are still to be computed: the rest of a prompt, or the one token that was

@@ -22,6 +22,7 @@
 #include "common/platform/shared_memory.h"
 #include "common/platform/worker_pool.h"
 #include "common/rpc/role_server.h"
+#include "common/rpc/tokenizer_client.h"
 #include "common/rpc/weight_client.h"
 #include "services/decode/decode_loop.h"
 #include "services/decode/decode_rpc.h"
@@ -102,7 +103,11 @@ class DecodeServer {
     leases_.emplace(*pool_, config_.reserve_ahead_tokens);
     loop_.emplace(*forward, *pool_, *leases_, metrics_, loop_options_);
     server_.Watch(loop_->heartbeat());
-    rpc_.Serve(pool_.get(), &*leases_, &*loop_, weights_->header().fingerprint);
+    const std::string fingerprint = weights_->header().fingerprint;
+    grammars_.emplace(
+        [this, fingerprint] { return LoadTokenizer(RoleAddress(config_.node, "weight_store"), fingerprint); },
+        static_cast<int32_t>(weights_->spec().vocab_size));
+    rpc_.Serve(pool_.get(), &*leases_, &*loop_, &*grammars_, fingerprint);
     server_.rpc().SetServing(true);
     spdlog::info("ready: {} kernels, {} threads on CPUs {} in {} NUMA domains (weights placed for {}), batch up to {}",
                  kernels_.isa, workers_->threads(), FormatCpuList(AllowedCpus()), workers_->domains(),
@@ -176,6 +181,7 @@ class DecodeServer {
   std::unique_ptr<LentDevice> lent_device_;
   std::optional<LeaseTable> leases_;
   std::optional<DecodeLoop> loop_;
+  std::optional<text::grammar::VocabularyGrammars> grammars_;
   DecodeRpc rpc_;
   RoleServer server_;
 };

@@ -4,12 +4,22 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <string>
 #include <utility>
 
 #include "common/base/status.h"
 
 namespace moestro::decode {
+namespace {
+
+// No token can follow.
+TokenStream::Event EndOf(const text::grammar::TokenConstraint& constraint) {
+  if (constraint.MayEnd()) return FinishReason::kStop;  // and no stop id says so
+  return absl::FailedPreconditionError("constraint: the model has no token that continues the text");
+}
+
+}  // namespace
 
 absl::Status StepRunner::Run(const Batch& batch) {
   const StepPlan plan = Plan(batch);
@@ -70,15 +80,37 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
         std::ranges::all_of(batch, [](const auto& sequence) { return sequence->stream->cancelled(); });
     return all_gone ? absl::CancelledError("all sequences of the step were cancelled") : absl::OkStatus();
   };
+  const std::future<void> masks = FindMasks(batch, rows);
   MOE_RETURN_IF_ERROR(forward_.Forward(
       {engine_rows, pages, model::MlaForm::kAbsorbed}, interrupted, [&](int64_t row, std::span<const float> values) {
         logits[sequence_of[static_cast<size_t>(row)]].assign(values.begin(), values.end());
       }));
   if (trace_ != nullptr) EndTrace();
+  if (masks.valid()) {
+    const auto computed = std::chrono::steady_clock::now();
+    masks.wait();
+    metrics_.mask_wait_seconds.Increment(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - computed).count());
+  }
   for (size_t i = 0; i < batch.size(); ++i) {
     if (rows[i] > 0) Advance(*batch[i], rows[i], logits[i]);
   }
   return absl::OkStatus();
+}
+
+// The masks depend on tokens that are already known. A constraint keeps its last one until Accept wants it.
+std::future<void> StepRunner::FindMasks(std::span<const std::shared_ptr<Sequence>> batch,
+                                        std::span<const int64_t> rows) {
+  std::vector<text::grammar::TokenConstraint*> constraints;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const bool samples = rows[i] > 0 && rows[i] == batch[i]->pending();
+    if (samples && batch[i]->next.constraint != nullptr) constraints.push_back(batch[i]->next.constraint.get());
+  }
+  if (constraints.empty()) return {};
+  // Deferred, to the step's own thread, if there can be no other.
+  return std::async(std::launch::async | std::launch::deferred, [constraints = std::move(constraints)] {
+    for (text::grammar::TokenConstraint* constraint : constraints) (void)constraint->Mask();
+  });
 }
 
 void StepRunner::EndTrace() {
@@ -101,11 +133,23 @@ void StepRunner::Advance(Sequence& sequence, int64_t rows, std::span<const float
 
 void StepRunner::Accept(Sequence& sequence, std::span<const float> logits) {
   Continuation& next = sequence.next;
-  const absl::StatusOr<Token> token = model::SampleNext(logits, sequence.lease->tokens, next.sampling, next.index);
+  std::span<const uint32_t> mask;
+  if (next.constraint != nullptr) {
+    const auto allowed = next.constraint->Mask();
+    if (!allowed.ok()) return sequence.End(leases_, Annotate(allowed.status(), "constraint"));
+    if ((*allowed)->empty()) return sequence.End(leases_, EndOf(*next.constraint));
+    mask = (*allowed)->words();
+  }
+  const absl::StatusOr<Token> token =
+      model::SampleNext(logits, sequence.lease->tokens, next.sampling, next.index, mask);
   if (!token.ok()) return sequence.End(leases_, token.status());
   metrics_.generated_tokens.Increment();
   if (std::ranges::find(next.stop_ids, token->id) != next.stop_ids.end()) {
     return sequence.End(leases_, FinishReason::kStop);
+  }
+  if (next.constraint != nullptr) {
+    absl::Status followed = next.constraint->Advance(token->id);
+    if (!followed.ok()) return sequence.End(leases_, Annotate(followed, "constraint"));
   }
   sequence.lease->tokens.push_back(token->id);
   ++next.index;

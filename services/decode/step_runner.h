@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -40,6 +42,9 @@ class StepRunner {
  private:
   StepPlan Plan(const Batch& batch);
   absl::Status Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows);
+  // Begins to find the masks of the constrained sequences that sample in this step; invalid if there are none. Its
+  // destructor waits.
+  static std::future<void> FindMasks(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows);
   void EndTrace();
   void Advance(Sequence& sequence, int64_t rows, std::span<const float> logits);
   void Accept(Sequence& sequence, std::span<const float> logits);

@@ -68,8 +68,10 @@ class EventWriter {
 
 }  // namespace
 
-void PrefillRpc::Serve(PrefillRunner* runner, const std::string& fingerprint) {
+void PrefillRpc::Serve(PrefillRunner* runner, text::grammar::VocabularyGrammars* grammars,
+                       const std::string& fingerprint) {
   fingerprint_ = fingerprint;
+  grammars_ = grammars;
   runner_ = runner;
 }
 
@@ -91,6 +93,8 @@ absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::RunRe
                                    grpc::ServerWriter<v1::RunResponse>& writer) {
   if (runner_ == nullptr) return absl::UnavailableError("prefill is still loading");
   const Clock::time_point arrived = Clock::now();
+  PrefillJob job = ToJob(request);
+  MOE_RETURN_IF_ERROR(Constrain(request, job));
   MOE_ASSIGN_OR_RETURN(const auto pool, Pool(request.lease().pool()));
   // The lease must not time out here, unless the owner of the turn hangs.
   const auto look = [&](bool moves) -> absl::Status {
@@ -103,7 +107,7 @@ absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::RunRe
   metrics_.running.Set(1);
   if (request.whole_machine()) metrics_.whole_machine.Increment();
   const Clock::time_point start = Clock::now();
-  const absl::Status status = RunNow(context, request, writer);
+  const absl::Status status = RunNow(context, request, job, writer);
   BetweenPrompts();
   metrics_.running.Set(0);
   const double seconds = SecondsSince(start);
@@ -127,7 +131,25 @@ void PrefillRpc::BetweenPrompts() {
   if (PrefillRunner* const runner = runner_.load()) runner->BetweenPrompts();
 }
 
-absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunRequest& request,
+// Before the turn: it delays no other prompt.
+absl::Status PrefillRpc::Constrain(const v1::RunRequest& request, PrefillJob& job) const {
+  if (job.sampling.constraint.kind == Constraint::Kind::kNone || job.score_top) return absl::OkStatus();
+  if (job.prompt_tokens < 0 || job.prompt_tokens > std::ssize(job.token_ids)) {
+    return absl::InvalidArgumentError("prompt_tokens is above the number of tokens");
+  }
+  const std::vector<int32_t> stop_ids(request.stop_ids().begin(), request.stop_ids().end());
+  MOE_ASSIGN_OR_RETURN(const auto constraint,
+                       text::grammar::Resume(*grammars_, job.sampling.constraint, stop_ids,
+                                             std::span(job.token_ids).subspan(job.prompt_tokens)));
+  MOE_ASSIGN_OR_RETURN(const text::grammar::TokenMask* const mask, constraint->Mask());
+  if (mask->empty()) {
+    return absl::FailedPreconditionError("the text of the constraint is complete, and no stop id can end it");
+  }
+  job.mask = *mask;
+  return absl::OkStatus();
+}
+
+absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunRequest& request, const PrefillJob& job,
                                 grpc::ServerWriter<v1::RunResponse>& writer) {
   KvLease granted = FromProto(request.lease());
   MOE_ASSIGN_OR_RETURN(auto pool, Pool(granted.pool));
@@ -168,8 +190,7 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
     MOE_RETURN_IF_ERROR(events.status());
     return CallStatus(context);
   };
-  MOE_ASSIGN_OR_RETURN(const std::optional<Token> token,
-                       runner_.load()->Run(ToJob(request), *lease, interrupted, handlers));
+  MOE_ASSIGN_OR_RETURN(const std::optional<Token> token, runner_.load()->Run(job, *lease, interrupted, handlers));
   if (token) events.FirstToken(*token);
   events.FlushScores();
   return events.status();

@@ -8,6 +8,7 @@
 #include "common/base/mutex.h"
 #include "common/kv/lease_writer.h"
 #include "common/rpc/handler.h"
+#include "common/text/grammar/vocabulary_grammars.h"
 #include "moestro/v1/prefill.grpc.pb.h"
 #include "services/prefill/metrics.h"
 #include "services/prefill/prefill_runner.h"
@@ -22,7 +23,7 @@ class PrefillRpc final : public v1::PrefillService::Service {
 
   // Until this call, every Run fails as UNAVAILABLE. `runner` must outlive the RPC server. `fingerprint` is that of the
   // weights that it computes with.
-  void Serve(PrefillRunner* runner, const std::string& fingerprint);
+  void Serve(PrefillRunner* runner, text::grammar::VocabularyGrammars* grammars, const std::string& fingerprint);
 
   grpc::Status Run(grpc::ServerContext* context, const v1::RunRequest* request,
                    grpc::ServerWriter<v1::RunResponse>* writer) override;
@@ -37,7 +38,8 @@ class PrefillRpc final : public v1::PrefillService::Service {
                          grpc::ServerWriter<v1::RunResponse>& writer);
   // REQUIRES: the caller holds the turn.
   void BetweenPrompts();
-  absl::Status RunNow(grpc::ServerContext& context, const v1::RunRequest& request,
+  absl::Status Constrain(const v1::RunRequest& request, PrefillJob& job) const;
+  absl::Status RunNow(grpc::ServerContext& context, const v1::RunRequest& request, const PrefillJob& job,
                       grpc::ServerWriter<v1::RunResponse>& writer);
   // The pool's mapping, opened again when decode has restarted.
   absl::StatusOr<std::shared_ptr<const kv::KvPoolMapping>> Pool(const std::string& name);
@@ -47,7 +49,8 @@ class PrefillRpc final : public v1::PrefillService::Service {
   const size_t queue_limit_;
   TurnQueue queue_;
   std::atomic<PrefillRunner*> runner_{nullptr};
-  std::string fingerprint_;  // written before runner_
+  std::string fingerprint_;                                // written before runner_
+  text::grammar::VocabularyGrammars* grammars_ = nullptr;  // the same
   Mutex mutex_;
   std::shared_ptr<const kv::KvPoolMapping> pool_ ABSL_GUARDED_BY(mutex_);
 };

@@ -150,7 +150,8 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
       if (lease.revoked()) return;  // its pages were freed meanwhile
       if (!scoring) {
         sampled =
-            model::SampleNext(logits, job.token_ids, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens));
+            model::SampleNext(logits, job.token_ids, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens),
+                              job.mask ? job.mask->words() : std::span<const uint32_t>());
         return;
       }
       const int32_t next = job.token_ids[static_cast<size_t>(begin + row + 1)];

@@ -17,6 +17,7 @@
 #include "common/model/engine.h"
 #include "common/model/sampler.h"
 #include "common/platform/worker_pool.h"
+#include "common/text/grammar/token_mask.h"
 #include "services/prefill/config.h"
 #include "services/prefill/stream/prompt_prefill.h"
 
@@ -28,6 +29,7 @@ struct PrefillJob {
   // Tokens of the prompt. Later tokens were generated earlier and are computed in the absorbed form, as in decode.
   int64_t prompt_tokens = 0;
   Sampling sampling;
+  std::optional<text::grammar::TokenMask> mask = {};  // what the constraint allows next; not set: there is none
   std::optional<int32_t> score_top;  // set: score all positions, with this many alternatives, instead of sampling
   bool whole_machine = false;        // compute on lent CPUs as well
 };

@@ -14,6 +14,7 @@
 #include "common/platform/numa.h"
 #include "common/platform/worker_pool.h"
 #include "common/rpc/role_server.h"
+#include "common/rpc/tokenizer_client.h"
 #include "common/rpc/weight_client.h"
 #include "services/prefill/metrics.h"
 #include "services/prefill/prefill_backends.h"
@@ -41,7 +42,11 @@ class PrefillServer {
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
     MOE_RETURN_IF_ERROR(BuildRunner());
     server_.Watch(runner_->heartbeat());
-    rpc_.Serve(&*runner_, weights_->header().fingerprint);
+    const std::string fingerprint = weights_->header().fingerprint;
+    grammars_.emplace(
+        [this, fingerprint] { return LoadTokenizer(RoleAddress(config_.node, "weight_store"), fingerprint); },
+        static_cast<int32_t>(weights_->spec().vocab_size));
+    rpc_.Serve(&*runner_, &*grammars_, fingerprint);
     server_.rpc().SetServing(true);
     spdlog::info(
         "ready: {} kernels, {} threads on CPUs {} ({} for whole-machine prompts) in {} NUMA domains (weights "
@@ -95,6 +100,7 @@ class PrefillServer {
   std::unique_ptr<model::Engine> engine_;
   std::unique_ptr<PrefillBackends> streaming_;  // null: no prompt is streamed
   std::optional<PrefillRunner> runner_;
+  std::optional<text::grammar::VocabularyGrammars> grammars_;
   PrefillRpc rpc_;
   RoleServer server_;
 };

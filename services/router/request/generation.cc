@@ -79,6 +79,7 @@ absl::Status Generation::Prefill(bool whole_machine) {
                            .prompt_tokens = static_cast<uint32_t>(job_.prompt.size()),
                            .lease = life_.lease(),
                            .sampling = job_.sampling,
+                           .stop_ids = job_.stop_ids,
                            .whole_machine = whole_machine};
   absl::Status client = absl::OkStatus();
   const absl::StatusOr<Token> token =

@@ -21,7 +21,8 @@ struct PrefillRequest {
   uint32_t prompt_tokens = 0;       // the prompt alone
   KvLease lease;
   Sampling sampling = {};
-  bool whole_machine = false;  // use all CPUs instead of the role's own
+  std::span<const int32_t> stop_ids = {};  // for the sampling's constraint
+  bool whole_machine = false;              // use all CPUs instead of the role's own
 };
 
 using PrefillProgressFn = absl::FunctionRef<absl::Status(const PrefillProgress&)>;

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/text/grammar/compile.h"
 #include "services/router/request/request_bounds.h"
 
 namespace moestro::router {
@@ -156,6 +157,7 @@ absl::Status CheckStopTexts(const GenerateInput& input, const ServedModel& model
   return absl::OkStatus();
 }
 
+// Decode and prefill compile it, too. Here it must be possible.
 absl::Status CheckConstraint(const Constraint& constraint, const ServedModel& model) {
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kConstraintBytes, "constraint.text", constraint.text.size()));
   switch (constraint.kind) {
@@ -166,8 +168,8 @@ absl::Status CheckConstraint(const Constraint& constraint, const ServedModel& mo
     case Constraint::Kind::kJsonSchema:
     case Constraint::Kind::kGrammar:
     case Constraint::Kind::kRegex:
-      if (!constraint.text.empty()) return absl::OkStatus();
-      return absl::InvalidArgumentError("constraint.text: is empty");
+      if (constraint.text.empty()) return absl::InvalidArgumentError("constraint.text: is empty");
+      return Annotate(text::grammar::CompileConstraint(constraint).status(), "constraint.text");
   }
   return absl::InvalidArgumentError("constraint.kind: is unknown to this router");
 }

@@ -19,6 +19,7 @@ v1::RunRequest ToProto(const PrefillRequest& job) {
   *request.mutable_lease() = moestro::ToProto(job.lease);
   request.set_prompt_tokens(job.prompt_tokens);
   *request.mutable_sampling() = moestro::ToProto(job.sampling);
+  request.mutable_stop_ids()->Add(job.stop_ids.begin(), job.stop_ids.end());
   request.set_whole_machine(job.whole_machine);
   return request;
 }

@@ -386,7 +386,6 @@ TEST(Sampler, ValidationNamesTheField) {
   EXPECT_THAT(error({.logit_bias = {{100, 1.0f}}}), HasSubstr("logit_bias of token 100"));
   EXPECT_THAT(error({.logit_bias = {{-1, 1.0f}}}), HasSubstr("logit_bias of token -1"));
   EXPECT_THAT(error({.logit_bias = {{1, nan}}}), HasSubstr("logit_bias of token 1"));
-  EXPECT_TRUE(absl::IsUnimplemented(ValidateSampling({.constraint = {.kind = Constraint::Kind::kJsonObject}}, 100)));
   EXPECT_TRUE(ValidateSampling({}, 100).ok());
   EXPECT_TRUE(ValidateSampling({.temperature = 0.7f, .top_p = 0.9f, .top_k = 40, .seed = 1}, 100).ok());
 }

@@ -74,7 +74,7 @@ class DecodeRpcTest : public testing::Test {
     const std::string address = "unix:" + testing::TempDir() + "decode-rpc-" + std::to_string(getpid());
     server_ = RpcServer::Start({address}, {{v1::DecodeService::service_full_name(), &rpc_}}).value();
     stub_ = v1::DecodeService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-    rpc_.Serve(&decode_.node.pool(), &decode_.leases, &decode_.loop, kTestFingerprint);
+    rpc_.Serve(&decode_.node.pool(), &decode_.leases, &decode_.loop, /*grammars=*/nullptr, kTestFingerprint);
   }
 
   static std::vector<int32_t> Tokens(int count) {

@@ -178,6 +178,18 @@ TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
        [](auto& in) {
          in.constraint = {Constraint::Kind::kRegex, std::string(65537, 'x')};
        }},
+      {"constraint.text: grammar line 1: rule 'x' is not defined",
+       [](auto& in) {
+         in.constraint = {Constraint::Kind::kGrammar, "root ::= x"};
+       }},
+      {"constraint.text: schema: #: 'uniqueItems' cannot be enforced",
+       [](auto& in) {
+         in.constraint = {Constraint::Kind::kJsonSchema, R"({"uniqueItems":true})"};
+       }},
+      {"constraint.text: the grammar is too large",
+       [](auto& in) {
+         in.constraint = {Constraint::Kind::kRegex, "((a{9999}){9999}){9999}"};
+       }},
       {"constraint.kind", [](auto& in) { in.constraint.kind = static_cast<Constraint::Kind>(77); }},
       {"stop: a text is empty",
        [](auto& in) {
