@@ -4,6 +4,7 @@
 #include "services/router/http/models.h"
 #include "services/router/http/openai_chat.h"
 #include "services/router/http/openai_completions.h"
+#include "services/router/http/page.h"
 
 namespace moestro::router {
 
@@ -47,6 +48,11 @@ Endpoints MakeEndpoints(const HttpApi& api) {
   if (!api.is_public) {
     add("GET", "/metrics", may(access::Endpoint::kAdmin),
         [&api](HttpRequest&, Response& to) { return HandleMetrics(api, to); });
+  }
+  // The page asks for a key itself, and sends it with its calls.
+  for (const char* path : {"/", "/page/*"}) {
+    add(
+        "GET", path, everybody, [](HttpRequest& from, Response& to) { return HandlePage(from, to); }, kEventLoop);
   }
   return endpoints;
 }
