@@ -72,6 +72,7 @@ class Router {
                   .peers = peers_,
                   .workers = http_.workers(),
                   .registry = registry_,
+                  .metrics = metrics_,
                   .access = access_,
                   .ready = [this] { return Ready(); },
                   .is_public = !IsLoopback(config.http_address),

@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 import time
+from random import Random
 
 import pytest
 
@@ -291,6 +292,58 @@ def test_a_client_that_does_not_wait_for_a_document_frees_its_pages(web, node):
                                                           "ignore_eos": True}).encode()))
         wait_until(lambda: node.metric("router", "moestro_requests_running") > 0, 5, "it runs")
     node.wait_all_pages_free()
+
+
+def test_a_deadline_ends_a_request_everywhere(web, node):
+    body = {"prompt": "abc", "max_tokens": 4000, "ignore_eos": True}
+    status, _, text = web.call("POST", PLAIN, body, **{"X-Request-Timeout": "0.1"})
+    assert status == 504, text
+    node.wait_all_pages_free()
+    assert web.call("GET", "/health", **{"X-Request-Timeout": "soon"})[0] == 400
+
+
+def test_slots_are_the_requests_that_run(web):
+    assert json.loads(web.call("GET", "/slots")[2]) == []
+
+
+def test_a_prompt_that_is_too_long_has_openais_code(web):
+    error = web.post(PLAIN, {"prompt": "a", "max_tokens": 10 ** 8})[1]["error"]
+    assert error["code"] == "context_length_exceeded"
+
+
+def test_broken_requests_harm_nobody(web, node):
+    """Random changes of a right request."""
+    whole = request("POST", CHAT, json.dumps({
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "max_tokens": 2, "n": 2,
+        "stop": ["a"], "logit_bias": {"5": 1}, "tools": [{"type": "function", "function": {"name": "f"}}],
+        "response_format": {"type": "text"}, "stream_options": {"include_usage": True}}).encode())
+    before = node.metric("router", "moestro_process_private_bytes")
+    random = Random(1)
+    statuses = set()
+    for _ in range(400):
+        data = bytearray(whole)
+        for _ in range(random.randrange(1, 6)):
+            at = random.randrange(len(data))
+            change = random.randrange(4)
+            if change == 0:
+                data[at] = random.randrange(256)
+            elif change == 1:
+                del data[at:at + random.randrange(1, 20)]
+            elif change == 2:
+                data[at:at] = data[at // 2:at // 2 + random.randrange(1, 40)]
+            else:
+                data[at:at] = random.choice([b"{", b"[", b'"', b"\\u0000", b"1e999", b"\xff", b"null", b"-1", b"\r\n"])
+        with web.connect() as client:
+            client.sendall(data)
+            client.settimeout(0.05)
+            try:
+                statuses.add(client.recv(65536)[9:12])
+            except (TimeoutError, ConnectionError):
+                pass  # the server waits for the rest
+    assert b"400" in statuses and b"500" not in statuses, statuses
+    node.wait_all_pages_free()
+    assert web.call("GET", "/health")[0] == 200
+    assert node.metric("router", "moestro_process_private_bytes") - before < 64 << 20
 
 
 def test_many_clients_that_leave_at_once(web, node):

@@ -23,6 +23,7 @@ struct HttpApi {  // all must outlive the endpoints
   PeerChannels& peers;
   WorkerPool& workers;
   MetricsRegistry& registry;
+  const RouterMetrics& metrics;
   AccessControl& access;
   std::function<absl::Status()> ready;  // OK if requests are served now; else UNAVAILABLE with the reason
   bool is_public = false;               // others reach the listener: it serves nothing that tells of other clients

@@ -16,7 +16,49 @@ using text::JsonFields;
 
 namespace {
 
-// A text, or a list of parts of which all are texts.
+std::vector<text::ToolCall> ReadToolCalls(JsonFields& message) {
+  if (!message.Has("tool_calls")) return {};
+  const json& list = message.object()["tool_calls"];
+  if (!list.is_array()) {
+    message.Fail("tool_calls", text::Describe(list) + " is not a list");
+    return {};
+  }
+  std::vector<text::ToolCall> calls;
+  for (const json& item : list) {
+    if (!item.is_object() || !item.contains("function") || !item["function"].is_object()) {
+      message.Fail("tool_calls", "a call needs the object function with name and arguments");
+      return {};
+    }
+    absl::Status status;
+    JsonFields call(item, "tool_calls.", &status);
+    JsonFields function = call.Sub("function");
+    text::ToolCall taken{.id = call.StringOr("id", ""), .name = function.StringOr("name", "")};
+    // OpenAI has a text here. Some clients send the object itself.
+    const bool is_object = function.Has("arguments") && function.object()["arguments"].is_object();
+    taken.arguments = is_object ? function.object()["arguments"].dump() : function.StringOr("arguments", "");
+    if (!status.ok()) {
+      message.Fail("tool_calls", std::string(status.message()));
+      return {};
+    }
+    calls.push_back(std::move(taken));
+  }
+  return calls;
+}
+
+// Variables of the template.
+std::string ReadFlags(JsonFields& fields) {
+  json flags = fields.Sub("chat_template_kwargs").object();
+  if (fields.Has("reasoning_effort")) {
+    const std::string effort = fields.StringOr("reasoning_effort", "");
+    if (!flags.contains("reasoning_effort")) flags["reasoning_effort"] = effort;
+    // What templates of models that think or not have for "none".
+    if (effort == "none" && !flags.contains("enable_thinking")) flags["enable_thinking"] = false;
+  }
+  return flags.empty() ? "" : flags.dump();
+}
+
+}  // namespace
+
 std::string ReadContent(JsonFields& message, const char* key) {
   if (!message.Has(key)) return {};
   const json& content = message.object()[key];
@@ -48,35 +90,6 @@ std::string ReadContent(JsonFields& message, const char* key) {
   return joined;
 }
 
-std::vector<text::ToolCall> ReadToolCalls(JsonFields& message) {
-  if (!message.Has("tool_calls")) return {};
-  const json& list = message.object()["tool_calls"];
-  if (!list.is_array()) {
-    message.Fail("tool_calls", text::Describe(list) + " is not a list");
-    return {};
-  }
-  std::vector<text::ToolCall> calls;
-  for (const json& item : list) {
-    if (!item.is_object() || !item.contains("function") || !item["function"].is_object()) {
-      message.Fail("tool_calls", "a call needs the object function with name and arguments");
-      return {};
-    }
-    absl::Status status;
-    JsonFields call(item, "tool_calls.", &status);
-    JsonFields function = call.Sub("function");
-    text::ToolCall taken{.id = call.StringOr("id", ""), .name = function.StringOr("name", "")};
-    // OpenAI has a text here. Some clients send the object itself.
-    const bool is_object = function.Has("arguments") && function.object()["arguments"].is_object();
-    taken.arguments = is_object ? function.object()["arguments"].dump() : function.StringOr("arguments", "");
-    if (!status.ok()) {
-      message.Fail("tool_calls", std::string(status.message()));
-      return {};
-    }
-    calls.push_back(std::move(taken));
-  }
-  return calls;
-}
-
 text::ChatMessage ReadMessage(JsonFields& message) {
   std::string role = message.StringOr("role", "");
   if (role.empty()) message.Fail("role", "missing");
@@ -91,20 +104,6 @@ text::ChatMessage ReadMessage(JsonFields& message) {
   taken.reasoning_content = message.StringOr(message.Has("reasoning_content") ? "reasoning_content" : "reasoning", "");
   return taken;
 }
-
-// Variables of the template.
-std::string ReadFlags(JsonFields& fields) {
-  json flags = fields.Sub("chat_template_kwargs").object();
-  if (fields.Has("reasoning_effort")) {
-    const std::string effort = fields.StringOr("reasoning_effort", "");
-    if (!flags.contains("reasoning_effort")) flags["reasoning_effort"] = effort;
-    // What templates of models that think or not have for "none".
-    if (effort == "none" && !flags.contains("enable_thinking")) flags["enable_thinking"] = false;
-  }
-  return flags.empty() ? "" : flags.dump();
-}
-
-}  // namespace
 
 absl::StatusOr<text::Chat> ReadChat(const json& request, std::string_view body) {
   absl::Status status;

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "common/text/chat_template.h"
+#include "common/text/json/json.h"
 
 namespace moestro::router {
+
+// One message, and a content: a text, or a list of parts of which all are texts.
+text::ChatMessage ReadMessage(text::JsonFields& message);
+std::string ReadContent(text::JsonFields& message, const char* key);
 
 // messages, tools, tool_choice, chat_template_kwargs and reasoning_effort of a request. `body`: its text, of which the
 // tools are taken as they were written, because a model reads them in that order. INVALID_ARGUMENT names the field,

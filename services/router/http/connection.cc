@@ -13,6 +13,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/exceptions.h"
@@ -49,6 +50,16 @@ std::optional<std::string> Unescape(std::string_view text) {
     i += 2;
   }
   return plain;
+}
+
+// Of the header X-Request-Timeout, in seconds; nullopt: it is no such number. More than a year is no deadline.
+std::optional<ClientCall::Deadline> DeadlineOf(std::string_view timeout) {
+  constexpr double kYear = 365 * 24 * 3600;
+  double seconds = 0;
+  if (!absl::SimpleAtod(std::string(timeout), &seconds) || !(seconds > 0)) return std::nullopt;
+  if (seconds > kYear) return ClientCall::Deadline();
+  return std::chrono::system_clock::now() +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 // The path and query of a target, which may name the server, too: "http://host/path".
@@ -102,6 +113,7 @@ struct Connection::Exchange {
   std::shared_ptr<HttpRequest> request = std::make_shared<HttpRequest>();
   const Endpoint* endpoint = nullptr;
   std::optional<Refusal> refusal;
+  ClientCall::Deadline deadline;
   bool keep_alive = false;
   bool head_only = false;  // the client asked with HEAD
   bool http10 = false;
@@ -264,6 +276,11 @@ bool Connection::Admit(Exchange& exchange) {
   if (!expect.empty() && !absl::EqualsIgnoreCase(std::string(expect), "100-continue")) {
     return exchange.Refuse(417, "Expect: only 100-continue is supported");
   }
+  if (const std::string_view timeout = head.header("x-request-timeout"); !timeout.empty()) {
+    const std::optional<ClientCall::Deadline> deadline = DeadlineOf(timeout);
+    if (!deadline) return exchange.Refuse(400, "X-Request-Timeout: must be a number of seconds above 0");
+    exchange.deadline = *deadline;
+  }
   if (found.endpoint->admit) {
     auto tenant =
         found.endpoint->admit({.authorization = head.header("authorization"), .api_key = head.header("x-api-key")});
@@ -317,7 +334,7 @@ std::string Connection::TooLarge() const {
   return absl::StrCat("the body has more than ", shared_.limits.body_bytes, " bytes");
 }
 
-std::shared_ptr<Response> Connection::NewResponse() {
+std::shared_ptr<Response> Connection::NewResponse(ClientCall::Deadline deadline) {
   const std::weak_ptr<Connection> weak = weak_from_this();
   return std::make_shared<Response>(
       shared_.slow_clients,
@@ -330,11 +347,12 @@ std::shared_ptr<Response> Connection::NewResponse() {
         asio::post(executor, [weak] {
           if (const auto self = weak.lock()) self->Close();
         });
-      });
+      },
+      deadline);
 }
 
 void Connection::Dispatch(Exchange& exchange) {
-  response_ = NewResponse();
+  response_ = NewResponse(exchange.deadline);
   response_->call().SetTenant(exchange.request->tenant);
   const auto run = [endpoint = exchange.endpoint, request = exchange.request, response = response_] {
     const absl::Status status = CatchExceptions([&] { return endpoint->handle(*request, *response); });

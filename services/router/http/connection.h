@@ -71,7 +71,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Awaitable<bool> AnswerRefusal(Exchange& exchange);
   Awaitable<void> Linger();
   void Dispatch(Exchange& exchange);
-  std::shared_ptr<Response> NewResponse();
+  std::shared_ptr<Response> NewResponse(ClientCall::Deadline deadline = std::nullopt);
   std::string TooLarge() const;
   std::string WireHead(const Exchange& exchange, const ResponseHead& head) const;
 

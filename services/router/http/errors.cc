@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "services/router/access/retry_after.h"
+#include "services/router/request/request_bounds.h"
 
 namespace moestro::router {
 namespace {
@@ -66,10 +67,10 @@ const char* CodeOf(int status) {
   }
 }
 
-HttpError Error(int status, const std::string& message, std::string_view param) {
+HttpError Error(int status, const std::string& message, std::string_view param, const char* code) {
   Json error = {{"message", message}, {"type", TypeOf(status)}, {"param", nullptr}, {"code", nullptr}};
   if (!param.empty()) error["param"] = param;
-  if (const char* code = CodeOf(status)) error["code"] = code;
+  if (code != nullptr) error["code"] = code;
   return {.status = status,
           .body = Json{{"error", std::move(error)}}.dump(-1, ' ', false, Json::error_handler_t::replace),
           .retry_after = status == 429 || status == 503 ? std::optional<int64_t>(1) : std::nullopt};
@@ -115,12 +116,14 @@ std::string ErrorMessage(const absl::Status& status) {
 
 HttpError OpenAiError(const absl::Status& status) {
   const std::string message = ErrorMessage(status);
-  HttpError error = Error(HttpStatusOf(status.code()), message, FieldOf(message));
+  const int code = HttpStatusOf(status.code());
+  const char* word = IsOverContext(status) ? "context_length_exceeded" : CodeOf(code);
+  HttpError error = Error(code, message, FieldOf(message), word);
   if (const auto seconds = RetryAfterSeconds(status)) error.retry_after = seconds;
   return error;
 }
 
-HttpError OpenAiError(int status, const std::string& message) { return Error(status, message, {}); }
+HttpError OpenAiError(int status, const std::string& message) { return Error(status, message, {}, CodeOf(status)); }
 
 const char* ReasonPhrase(int status) {
   switch (status) {

@@ -21,9 +21,9 @@ HttpHeaders SseHeaders() {
           {"X-Accel-Buffering", "no"}};  // proxies pass each frame on at once
 }
 
-absl::Status BeginSse(const HttpApi& api, const StreamFields& fields, Response& response) {
-  const bool comments = fields.keep_alive && api.keep_alive.count() > 0;
-  return response.Begin(SseHeaders(), comments ? kSseComment : "", api.keep_alive);
+absl::Status BeginSse(std::chrono::seconds keep_alive, const StreamFields& fields, Response& response) {
+  const bool comments = fields.keep_alive && keep_alive.count() > 0;
+  return response.Begin(SseHeaders(), comments ? kSseComment : "", keep_alive);
 }
 
 OrderedJson ProgressJson(const PrefillProgress& progress) {
@@ -40,6 +40,14 @@ OrderedJson UsageSum::ToJson() const {
           {"total_tokens", prompt_ + generated_},
           {"prompt_tokens_details", {{"cached_tokens", cached_}}},
           {"completion_tokens_details", {{"reasoning_tokens", reasoning_}}}};
+}
+
+OrderedJson UsageSum::ToResponsesJson() const {
+  return {{"input_tokens", prompt_},
+          {"input_tokens_details", {{"cached_tokens", cached_}}},
+          {"output_tokens", generated_},
+          {"output_tokens_details", {{"reasoning_tokens", reasoning_}}},
+          {"total_tokens", prompt_ + generated_}};
 }
 
 OrderedJson Timings(const RequestSummary& summary) {

@@ -27,7 +27,7 @@ inline constexpr char kSseComment[] = ": keep-alive\n\n";
 HttpHeaders SseHeaders();
 
 // Begins a stream of such frames, with comments while nothing else is written, if client and server want them.
-absl::Status BeginSse(const HttpApi& api, const StreamFields& fields, Response& response);
+absl::Status BeginSse(std::chrono::seconds keep_alive, const StreamFields& fields, Response& response);
 
 OrderedJson ProgressJson(const PrefillProgress& progress);
 std::string FinishWord(FinishReason reason);
@@ -46,6 +46,7 @@ class UsageSum {
     reasoning_ += reasoning;
   }
   OrderedJson ToJson() const;
+  OrderedJson ToResponsesJson() const;  // in the words of /v1/responses
 
  private:
   uint64_t prompt_ = 0;

@@ -117,6 +117,17 @@ absl::Status HandleProps(const HttpApi& api, Response& response) {
                                       {"build_info", "moestro " + ProgramVersion()}}));
 }
 
+// Decode has no fixed slots: one for each request that runs, and what they are about is nobody else's business.
+absl::Status HandleSlots(const HttpApi& api, Response& response) {
+  MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Described());
+  OrderedJson slots = OrderedJson::array();
+  const auto running = static_cast<int64_t>(api.metrics.running.Value());
+  for (int64_t i = 0; i < running; ++i) {
+    slots.push_back({{"id", i}, {"n_ctx", model->max_context_tokens}, {"is_processing", true}});
+  }
+  return response.SendJson(200, Dump(slots));
+}
+
 absl::Status HandleMetrics(const HttpApi& api, Response& response) {
   return response.Send(200, {{"Content-Type", "text/plain; version=0.0.4"}}, api.registry.Text());
 }

@@ -11,6 +11,7 @@ absl::Status HandleTokenize(const HttpApi& api, HttpRequest& request, Response& 
 absl::Status HandleDetokenize(const HttpApi& api, HttpRequest& request, Response& response);
 absl::Status HandleApplyTemplate(const HttpApi& api, HttpRequest& request, Response& response);
 absl::Status HandleProps(const HttpApi& api, Response& response);
+absl::Status HandleSlots(const HttpApi& api, Response& response);
 absl::Status HandleMetrics(const HttpApi& api, Response& response);
 
 }  // namespace moestro::router

@@ -187,7 +187,7 @@ class CompletionStream final : public CompletionAnswer {
   }
   absl::Status Begin() {
     if (std::exchange(begun_, true)) return absl::OkStatus();
-    return BeginSse(api_, request_.stream, response_);
+    return BeginSse(api_.keep_alive, request_.stream, response_);
   }
   OrderedJson Frame(OrderedJson choice) const {
     OrderedJson frame = Envelope(OrderedJson::array({std::move(choice)}));

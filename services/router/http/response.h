@@ -29,8 +29,9 @@ class Response {
  public:
   // `wake` is called when something new is ready, on any thread. `abort` ends the connection: the client reads too
   // slowly. Neither may block, and both may be called after the connection has gone. `clients` must outlive this.
-  Response(SlowClients& clients, std::function<void()> wake, std::function<void()> abort)
-      : client_(clients, std::move(abort)), wake_(std::move(wake)) {}
+  Response(SlowClients& clients, std::function<void()> wake, std::function<void()> abort,
+           ClientCall::Deadline deadline = std::nullopt)
+      : call_(deadline), client_(clients, std::move(abort)), wake_(std::move(wake)) {}
   Response(const Response&) = delete;
   Response& operator=(const Response&) = delete;
 

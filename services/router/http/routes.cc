@@ -4,6 +4,7 @@
 #include "services/router/http/models.h"
 #include "services/router/http/openai_chat.h"
 #include "services/router/http/openai_completions.h"
+#include "services/router/http/openai_responses.h"
 #include "services/router/http/page.h"
 
 namespace moestro::router {
@@ -35,6 +36,8 @@ Endpoints MakeEndpoints(const HttpApi& api) {
       [&api](HttpRequest& from, Response& to) { return HandleChatCompletions(api, from, to); });
   add("POST", "/v1/completions", generate,
       [&api](HttpRequest& from, Response& to) { return HandleCompletions(api, from, to); });
+  add("POST", "/v1/responses", generate,
+      [&api](HttpRequest& from, Response& to) { return HandleResponses(api, from, to); });
   add("POST", "/v1/embeddings", any_key, [](HttpRequest&, Response&) {
     return absl::UnimplementedError("embeddings are not supported: this server generates text");
   });
@@ -46,6 +49,8 @@ Endpoints MakeEndpoints(const HttpApi& api) {
   add(
       "GET", "/props", any_key, [&api](HttpRequest&, Response& to) { return HandleProps(api, to); }, kEventLoop);
   if (!api.is_public) {
+    add(
+        "GET", "/slots", any_key, [&api](HttpRequest&, Response& to) { return HandleSlots(api, to); }, kEventLoop);
     add("GET", "/metrics", may(access::Endpoint::kAdmin),
         [&api](HttpRequest&, Response& to) { return HandleMetrics(api, to); });
   }

@@ -198,8 +198,8 @@ absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const S
                                           const PrepareLimits& limits) {
   const auto room = static_cast<uint32_t>(model.max_context_tokens - prompt);
   if (room == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("input: fills the model's context of ", model.max_context_tokens,
-                                                   " tokens, so that none can be generated"));
+    return MarkOverContext(absl::InvalidArgumentError(absl::StrCat(
+        "input: fills the model's context of ", model.max_context_tokens, " tokens, so that none can be generated")));
   }
   constexpr int64_t kNoLimit = std::numeric_limits<uint32_t>::max();
   const int64_t most = limits.tenant.max_tokens.value_or(kNoLimit);
@@ -212,8 +212,9 @@ absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const S
     return absl::InvalidArgumentError(absl::StrCat("max_tokens: the API key allows ", most, " (max-tokens)"));
   }
   if (asked > room) {
-    return absl::InvalidArgumentError(absl::StrCat("max_tokens: ", prompt, " prompt tokens and ", asked,
-                                                   " more exceed the model's context of ", model.max_context_tokens));
+    return MarkOverContext(
+        absl::InvalidArgumentError(absl::StrCat("max_tokens: ", prompt, " prompt tokens and ", asked,
+                                                " more exceed the model's context of ", model.max_context_tokens)));
   }
   MOE_RETURN_IF_ERROR(CheckContextOfKey(prompt + asked, limits));
   return asked;

@@ -1,10 +1,12 @@
 #include "services/router/request/request_bounds.h"
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
 namespace moestro::router {
 namespace {
 
+constexpr char kOverContext[] = "moestro/over-context";
 constexpr size_t kMaxStopIds = 256;
 constexpr size_t kMaxStopTexts = 16;
 constexpr size_t kMaxStopTextBytes = 256;
@@ -18,9 +20,9 @@ absl::Status Over(const std::string& field, size_t most, const char* unit) {
 }
 
 absl::Status OverContext(const ServedModel& model, const std::string& field, size_t most, const char* unit) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": has more than ", most, " ", unit,
-                                                 ", the most that the model's context of ", model.max_context_tokens,
-                                                 " tokens can hold"));
+  return MarkOverContext(absl::InvalidArgumentError(absl::StrCat(field, ": has more than ", most, " ", unit,
+                                                                 ", the most that the model's context of ",
+                                                                 model.max_context_tokens, " tokens can hold")));
 }
 
 }  // namespace
@@ -54,6 +56,13 @@ absl::Status CheckBound(const ServedModel& model, Quantity quantity, const std::
       break;
   }
   return amount <= kMaxConstraintBytes ? absl::OkStatus() : Over(field, kMaxConstraintBytes, "bytes");
+}
+
+bool IsOverContext(const absl::Status& status) { return status.GetPayload(kOverContext).has_value(); }
+
+absl::Status MarkOverContext(absl::Status status) {
+  status.SetPayload(kOverContext, absl::Cord());
+  return status;
 }
 
 absl::Status TooManyTokens(const ServedModel& model, const std::string& field) {

@@ -27,6 +27,10 @@ enum class Quantity {
 // INVALID_ARGUMENT, naming `field` and the bound, if `amount` exceeds it.
 absl::Status CheckBound(const ServedModel& model, Quantity quantity, const std::string& field, size_t amount);
 
+// Whether a status says that a prompt, or what may follow it, exceeds the model's context. Clients then shorten it.
+bool IsOverContext(const absl::Status& status);
+absl::Status MarkOverContext(absl::Status status);
+
 // For a text whose size only tokenizing has shown to exceed the context.
 absl::Status TooManyTokens(const ServedModel& model, const std::string& field);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "services/router/access/retry_after.h"
+#include "services/router/request/request_bounds.h"
 
 namespace moestro::router {
 namespace {
@@ -27,6 +28,10 @@ TEST(HttpErrorsTest, MessagesOfAChatHaveOpenAisPath) {
   const nlohmann::json error = ErrorOf(absl::InvalidArgumentError("chat.messages[3].role: must be user"));
   EXPECT_EQ(error["param"], "messages[3].role");
   EXPECT_EQ(error["message"], "messages[3].role: must be user");
+}
+
+TEST(HttpErrorsTest, APromptThatIsTooLongHasOpenAisCode) {
+  EXPECT_EQ(ErrorOf(MarkOverContext(absl::InvalidArgumentError("messages: x")))["code"], "context_length_exceeded");
 }
 
 TEST(HttpErrorsTest, StatusCodes) {

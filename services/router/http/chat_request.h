@@ -1,0 +1,38 @@
+// A conversation that a client wants to go on, whichever API it speaks.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/router/http/request_fields.h"
+#include "services/router/output/output_parser.h"
+#include "services/router/request/api_types.h"
+#include "services/router/request/prepare.h"
+#include "services/router/text/served_model.h"
+
+namespace moestro::router {
+
+struct ChatRequest {
+  std::string model;
+  std::vector<GenerateInput> choices;  // the prompt is tokenized
+  StreamFields stream;
+  bool logprobs = false;
+  std::string tools = {};       // JSON text of those that the model may call; empty: none
+  bool reasoning_open = false;  // the prompt ends where the model reasons
+};
+
+// Tokenizes the chat and makes `choices` of `input`. Errors as EncodeChat.
+absl::Status SetPrompt(const text::Chat& chat, GenerateInput input, size_t choices, const ServedModel& model,
+                       const CancelCheck& check, ChatRequest& request);
+
+// POST /v1/chat/completions.
+absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedModel& model, const CancelCheck& check);
+
+// Splits what the model writes. `id_seed`: of the ids of calls; another one for each answer. Both must outlive it.
+std::unique_ptr<OutputParser> NewOutputParser(const ChatRequest& request, const ServedModel& model, uint64_t id_seed);
+
+}  // namespace moestro::router

@@ -1,0 +1,212 @@
+#include "services/router/http/openai_responses.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "services/router/http/choices.h"
+#include "services/router/http/errors.h"
+#include "services/router/http/frames.h"
+#include "services/router/http/responses_request.h"
+
+namespace moestro::router {
+namespace {
+
+// The answer as a list of items, of which the last may still grow. Each change is an event.
+class ResponsesAnswer final : public Answer {
+ public:
+  ResponsesAnswer(const HttpApi& api, const ChatRequest& request, ModelBoard::ModelPtr model, Response& response)
+      : api_(api),
+        request_(request),
+        model_(std::move(model)),
+        response_(response),
+        id_("resp_" + api.runner.NewRequestId()),
+        parser_(NewOutputParser(request, *model_, std::hash<std::string>()(id_))),
+        reasons_(request.reasoning_open) {}
+
+  const std::string& id() const { return id_; }
+
+  absl::Status Waiting() override { return Begin(); }
+  absl::Status Started(size_t, uint32_t prompt_tokens, const AdmissionNotice& notice) override {
+    usage_.AddPrompt(prompt_tokens, notice.cached_tokens);
+    return Begin();
+  }
+  absl::Status Prefill(size_t, const PrefillProgress&) override { return absl::OkStatus(); }
+  absl::Status Tokens(size_t, const std::vector<Token>& tokens, const std::string& text) override {
+    const OutputDelta delta = parser_->Push(text);
+    reasons_ = (reasons_ || !delta.reasoning.empty()) && delta.content.empty() && delta.tool_calls.empty();
+    usage_.AddGenerated(tokens.size(), reasons_ ? tokens.size() : 0);
+    return Add(delta);
+  }
+  absl::Status Finished(size_t, const RequestSummary& summary) override {
+    MOE_RETURN_IF_ERROR(Add(parser_->Finish()));
+    MOE_RETURN_IF_ERROR(Close());
+    summary_ = summary;
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish() {
+    const bool whole = summary_.reason == FinishReason::kStop;
+    OrderedJson document = Document(whole ? "completed" : "incomplete");
+    document["output"] = items_;
+    document["usage"] = usage_.ToResponsesJson();
+    if (!whole) document["incomplete_details"] = {{"reason", "max_output_tokens"}};
+    if (!request_.stream.stream) return response_.SendJson(200, Dump(document));
+    return Emit(whole ? "response.completed" : "response.incomplete", {{"response", std::move(document)}});
+  }
+
+  absl::Status Fail(const absl::Status& status) {
+    const HttpError error = OpenAiError(status);
+    OrderedJson document = Document("failed");
+    document["error"] = {{"code", error.status >= 500 ? "server_error" : "invalid_prompt"},
+                         {"message", ErrorMessage(status)}};
+    return Emit("response.failed", {{"response", std::move(document)}});
+  }
+
+ private:
+  OrderedJson Document(const char* state) const {
+    return {{"id", id_},
+            {"object", "response"},
+            {"created_at", created_},
+            {"status", state},
+            {"error", nullptr},
+            {"incomplete_details", nullptr},
+            {"instructions", nullptr},
+            {"max_output_tokens", nullptr},
+            {"metadata", OrderedJson::object()},
+            {"model", model_->name},
+            {"output", OrderedJson::array()},
+            {"parallel_tool_calls", true},
+            {"temperature", request_.choices[0].temperature.value_or(model_->default_temperature)},
+            {"tool_choice", "auto"},
+            {"tools", OrderedJson::array()},
+            {"top_p", request_.choices[0].top_p.value_or(model_->default_top_p)},
+            {"usage", nullptr}};
+  }
+
+  absl::Status Emit(const std::string& type, OrderedJson fields) {
+    if (!request_.stream.stream) return absl::OkStatus();
+    OrderedJson event{{"type", type}, {"sequence_number", sequence_++}};
+    event.update(fields);
+    return response_.Write(absl::StrCat("event: ", type, "\n", SseFrame(Dump(event))));
+  }
+  absl::Status Begin() {
+    if (!request_.stream.stream || std::exchange(begun_, true)) return absl::OkStatus();
+    MOE_RETURN_IF_ERROR(BeginSse(api_.keep_alive, request_.stream, response_));
+    MOE_RETURN_IF_ERROR(Emit("response.created", {{"response", Document("in_progress")}}));
+    return Emit("response.in_progress", {{"response", Document("in_progress")}});
+  }
+
+  absl::Status Add(const OutputDelta& delta) {
+    if (!delta.reasoning.empty()) MOE_RETURN_IF_ERROR(AddText("reasoning", "reasoning_text", delta.reasoning));
+    if (!delta.content.empty()) MOE_RETURN_IF_ERROR(AddText("message", "output_text", delta.content));
+    for (const ToolCallDelta& call : delta.tool_calls) MOE_RETURN_IF_ERROR(AddCall(call));
+    return absl::OkStatus();
+  }
+
+  // The open item, and its part for texts.
+  OrderedJson& item() { return items_.back(); }
+  OrderedJson Place() { return {{"item_id", item()["id"]}, {"output_index", items_.size() - 1}}; }
+  OrderedJson PartPlace() {
+    OrderedJson place = Place();
+    place["content_index"] = 0;
+    return place;
+  }
+  static OrderedJson With(OrderedJson place, const char* key, OrderedJson value) {
+    place[key] = std::move(value);
+    return place;
+  }
+
+  absl::Status Open(const char* type, OrderedJson fields) {
+    MOE_RETURN_IF_ERROR(Close());
+    OrderedJson opened{
+        {"type", type},
+        {"id", absl::StrCat(type == std::string("function_call") ? "fc_" : "msg_", id_.substr(5), "-", items_.size())},
+        {"status", "in_progress"}};
+    opened.update(fields);
+    items_.push_back(std::move(opened));
+    open_ = type;
+    return Emit("response.output_item.added", {{"output_index", items_.size() - 1}, {"item", item()}});
+  }
+
+  absl::Status AddText(const char* type, const char* part, const std::string& text) {
+    if (open_ != type) {
+      OrderedJson fields = type == std::string("message") ? OrderedJson{{"role", "assistant"}}
+                                                          : OrderedJson{{"summary", OrderedJson::array()}};
+      fields["content"] = OrderedJson::array();
+      MOE_RETURN_IF_ERROR(Open(type, std::move(fields)));
+      OrderedJson empty{{"type", part}, {"text", ""}};
+      if (type == std::string("message")) empty["annotations"] = OrderedJson::array();
+      item()["content"].push_back(empty);
+      MOE_RETURN_IF_ERROR(Emit("response.content_part.added", With(PartPlace(), "part", std::move(empty))));
+    }
+    text_ += text;
+    return Emit(absl::StrCat("response.", part, ".delta"), With(PartPlace(), "delta", text));
+  }
+
+  absl::Status AddCall(const ToolCallDelta& call) {
+    if (!call.name.empty()) {
+      MOE_RETURN_IF_ERROR(Open("function_call", {{"call_id", call.id}, {"name", call.name}, {"arguments", ""}}));
+    }
+    if (call.arguments.empty()) return absl::OkStatus();
+    text_ += call.arguments;
+    return Emit("response.function_call_arguments.delta", With(Place(), "delta", call.arguments));
+  }
+
+  // Completes the open item.
+  absl::Status Close() {
+    if (open_.empty()) return absl::OkStatus();
+    const std::string text = std::exchange(text_, {});
+    item()["status"] = "completed";
+    if (std::exchange(open_, {}) == "function_call") {
+      item()["arguments"] = text;
+      OrderedJson done = With(Place(), "arguments", text);
+      MOE_RETURN_IF_ERROR(Emit("response.function_call_arguments.done", With(std::move(done), "name", item()["name"])));
+    } else {
+      OrderedJson& part = item()["content"][0];
+      part["text"] = text;
+      const std::string type = part["type"];
+      MOE_RETURN_IF_ERROR(Emit(absl::StrCat("response.", type, ".done"), With(PartPlace(), "text", text)));
+      MOE_RETURN_IF_ERROR(Emit("response.content_part.done", With(PartPlace(), "part", part)));
+    }
+    return Emit("response.output_item.done", {{"output_index", items_.size() - 1}, {"item", item()}});
+  }
+
+  const HttpApi& api_;
+  const ChatRequest& request_;
+  const ModelBoard::ModelPtr model_;
+  Response& response_;
+  const std::string id_;
+  const int64_t created_ = UnixSeconds();
+  const std::unique_ptr<OutputParser> parser_;
+  bool reasons_;
+  bool begun_ = false;
+  UsageSum usage_;
+  RequestSummary summary_;
+  uint64_t sequence_ = 0;
+  OrderedJson items_ = OrderedJson::array();
+  std::string open_;  // the type of the last item while it grows
+  std::string text_;  // what it has so far
+};
+
+}  // namespace
+
+absl::Status HandleResponses(const HttpApi& api, HttpRequest& http, Response& response) {
+  ClientCall& call = response.call();
+  const CancelCheck check = [&] { return call.Check(); };
+  MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Ready());
+  const auto read = [&](const ServedModel& served) {
+    const RequestBody body = std::move(http.body);
+    return ReadResponsesRequest(body.text, served, check);
+  };
+  MOE_ASSIGN_OR_RETURN(const ChatRequest request, api.runner.ReadInTurn<ChatRequest>(read, check));
+  ResponsesAnswer answer(api, request, model, response);
+  const absl::Status status = RunChoices(api, call, answer.id(), request.choices, answer);
+  if (status.ok()) return answer.Finish();
+  if (response.begun()) answer.Fail(status).IgnoreError();
+  return status;
+}
+
+}  // namespace moestro::router

@@ -1,0 +1,174 @@
+"""What people's programs do with OpenAI's own client, against a node that serves the demo model."""
+
+import json
+
+import pytest
+from node import Node
+from pypi import load
+
+openai = load("openai")
+
+SORT = [{"role": "user", "content": "Sort [5, 2, 9]."}]
+
+
+@pytest.fixture(scope="module")
+def node(api, bin_dir, repo):
+    with Node(api, bin_dir, repo / "deploy/models/demo") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(node):
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{node.http_port}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def model(client):
+    return client.models.list().data[0].id
+
+
+def chat(client, model, **fields):
+    fields = {"messages": SORT, "temperature": 0, "max_tokens": 32} | fields
+    return client.chat.completions.create(model=model, **fields)
+
+
+def test_models(client, model):
+    assert client.models.retrieve(model).id == model
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("other")
+
+
+def test_chat(client, model):
+    reply = chat(client, model)
+    assert reply.object == "chat.completion" and reply.model == model and reply.system_fingerprint
+    choice = reply.choices[0]
+    assert choice.message.role == "assistant" and "[2, 5, 9]" in choice.message.content
+    assert choice.finish_reason == "stop" and choice.message.tool_calls is None
+    usage = reply.usage
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert chat(client, model).usage.prompt_tokens_details.cached_tokens <= usage.prompt_tokens
+
+
+def test_a_stream_says_the_same(client, model):
+    whole = chat(client, model)
+    chunks = list(chat(client, model, stream=True, stream_options={"include_usage": True}))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(c.choices[0].delta.content or "" for c in chunks[:-1]) == whole.choices[0].message.content
+    assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None] * (len(chunks) - 2) + ["stop"]
+    assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+    assert len({c.id for c in chunks}) == 1
+
+
+def test_two_choices(client, model):
+    reply = chat(client, model, n=2, seed=1, temperature=2)
+    assert [choice.index for choice in reply.choices] == [0, 1]
+    assert reply.choices[0].message.content != reply.choices[1].message.content
+    texts = ["", ""]
+    for chunk in chat(client, model, n=2, seed=1, temperature=2, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert texts == [choice.message.content for choice in reply.choices]
+
+
+def test_stop_texts_are_not_in_the_answer(client, model):
+    whole = chat(client, model).choices[0].message.content
+    for stop in (", 5", ["x y z", ", 5"]):
+        choice = chat(client, model, stop=stop).choices[0]
+        assert choice.message.content == whole[:whole.index(", 5")] and choice.finish_reason == "stop"
+    streamed = "".join(c.choices[0].delta.content or "" for c in chat(client, model, stop=", 5", stream=True))
+    assert streamed == whole[:whole.index(", 5")]
+
+
+def test_logprobs(client, model):
+    choice = chat(client, model, logprobs=True, top_logprobs=3).choices[0]
+    tokens = choice.logprobs.content
+    spelled = b"".join(bytes(token.bytes) for token in tokens).decode()
+    assert spelled.startswith(choice.message.content)
+    for token in tokens:
+        best = token.top_logprobs
+        assert len(best) == 3 and best[0].logprob == pytest.approx(token.logprob)  # greedy
+        assert best == sorted(best, key=lambda other: -other.logprob)
+
+
+def test_completions(client, model):
+    prompt = ">>> sorted([5, 2, 9])\n"
+    reply = client.completions.create(model=model, prompt=prompt, max_tokens=16, temperature=0, logprobs=2, echo=True)
+    assert reply.choices[0].text.startswith(prompt + "[2, 5, 9]")
+    logprobs = reply.choices[0].logprobs
+    assert "".join(logprobs.tokens).endswith(reply.choices[0].text)
+    assert logprobs.token_logprobs[0] is None and all(p <= 0 for p in logprobs.token_logprobs[1:])
+    assert len(logprobs.top_logprobs) == len(logprobs.tokens) == len(logprobs.text_offset)
+
+
+def test_a_prompt_is_scored_without_generating(client, model):
+    reply = client.completions.create(model=model, prompt=[10, 20, 30], max_tokens=0, logprobs=1, echo=True)
+    assert len(reply.choices[0].logprobs.tokens) == 3 and reply.usage.completion_tokens == 0
+
+
+def test_penalties_and_biases_change_the_answer(client, model):
+    plain = chat(client, model, max_tokens=16).choices[0].message.content
+    body = {"logprobs": True, "top_logprobs": 1}
+    first = chat(client, model, max_tokens=1, **body).choices[0].message.content
+    ids = json.loads(client._client.post(str(client.base_url).replace("/v1/", "/tokenize"),
+                                         json={"content": first}).text)["tokens"]
+    assert chat(client, model, max_tokens=16, logit_bias={ids[0]: -100}).choices[0].message.content != plain
+    assert chat(client, model, max_tokens=16, presence_penalty=2, frequency_penalty=2).choices[0].message.content
+
+
+def test_errors(client, model):
+    with pytest.raises(openai.BadRequestError) as error:
+        chat(client, model, temperature=5)
+    assert error.value.param == "temperature" and "temperature" in error.value.message
+    with pytest.raises(openai.NotFoundError) as error:
+        chat(client, "other")
+    assert model in error.value.message
+    with pytest.raises(openai.BadRequestError) as error:
+        chat(client, model, messages=[{"role": "nobody", "content": "x"}])
+    assert error.value.param == "messages[0].role"
+    with pytest.raises(openai.APIStatusError) as error:
+        client.embeddings.create(model=model, input="x")
+    assert error.value.status_code == 501
+
+
+def test_a_stream_that_is_left_ends(client, model, node):
+    with chat(client, model, stream=True, max_tokens=1000, extra_body={"ignore_eos": True}) as stream:
+        for chunk in stream:
+            if chunk.choices[0].delta.content:
+                break
+    node.wait_all_pages_free()
+
+
+@pytest.mark.parametrize("thing", ["text", "tool"])
+def test_contents_of_parts_and_results_of_tools_are_read(client, model, thing):
+    if thing == "text":
+        parts = [{"type": "text", "text": "Sort "}, {"type": "text", "text": "[5, 2, 9]."}]
+        assert "[2, 5, 9]" in chat(client, model, messages=[{"role": "user", "content": parts}]).choices[0].message.content
+        return
+    with pytest.raises(openai.APIStatusError):
+        image = [{"type": "image_url", "image_url": {"url": "data:,"}}]
+        chat(client, model, messages=[{"role": "user", "content": image}])
+
+
+def test_responses(client, model):
+    reply = client.responses.create(model=model, input="Sort [5, 2, 9].", temperature=0, max_output_tokens=32)
+    assert "[2, 5, 9]" in reply.output_text and reply.status == "completed"
+    assert reply.usage.total_tokens == reply.usage.input_tokens + reply.usage.output_tokens
+    turn = [{"role": "user", "content": [{"type": "input_text", "text": "Sort [5, 2, 9]."}]}]
+    assert client.responses.create(model=model, input=turn, temperature=0).output_text == reply.output_text
+    short = client.responses.create(model=model, input=turn, temperature=0, max_output_tokens=2)
+    assert short.status == "incomplete" and short.incomplete_details.reason == "max_output_tokens"
+    with pytest.raises(openai.APIStatusError) as error:
+        client.responses.create(model=model, input="x", previous_response_id="resp_1")
+    assert error.value.status_code == 501
+
+
+def test_responses_stream(client, model):
+    whole = client.responses.create(model=model, input="Sort [5, 2, 9].", temperature=0).output_text
+    with client.responses.stream(model=model, input="Sort [5, 2, 9].", temperature=0) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].type == "response.created" and events[-1].type == "response.completed"
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == whole
+    assert final.output_text == whole
