@@ -85,6 +85,9 @@ class Inputs {
 [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
+[[gnu::always_inline]] static inline void PrefetchFar(const uint8_t* p) {  // into L2
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+}
 
 // Keeps the compiler from loading operands so early that accumulators spill; the CPU looks ahead anyway.
 [[gnu::always_inline]] static inline void KeepOrder() { asm volatile("" ::: "memory"); }
