@@ -1,5 +1,6 @@
 #include "services/router/http/routes.h"
 
+#include "services/router/http/anthropic_messages.h"
 #include "services/router/http/llama_endpoints.h"
 #include "services/router/http/models.h"
 #include "services/router/http/openai_chat.h"
@@ -38,6 +39,10 @@ Endpoints MakeEndpoints(const HttpApi& api) {
       [&api](HttpRequest& from, Response& to) { return HandleCompletions(api, from, to); });
   add("POST", "/v1/responses", generate,
       [&api](HttpRequest& from, Response& to) { return HandleResponses(api, from, to); });
+  add("POST", "/v1/messages", generate,
+      [&api](HttpRequest& from, Response& to) { return HandleMessages(api, from, to); });
+  add("POST", "/v1/messages/count_tokens", tokenize,
+      [&api](HttpRequest& from, Response& to) { return HandleCountTokens(api, from, to); });
   add("POST", "/v1/embeddings", any_key, [](HttpRequest&, Response&) {
     return absl::UnimplementedError("embeddings are not supported: this server generates text");
   });

@@ -1,0 +1,220 @@
+#include "services/router/http/anthropic_fields.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/text/json/json.h"
+#include "common/text/json/quoted.h"
+#include "common/text/json/raw_field.h"
+#include "services/router/http/api.h"
+
+namespace moestro::router {
+
+using nlohmann::json;
+using text::JsonFields;
+
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// Calls `read(fields of the block, its type)` for each block of a content: a text counts as one block.
+template <typename Read>
+void ReadBlocks(JsonFields& owner, const std::string& path, const char* key, absl::Status* status, Read read) {
+  if (!owner.Has(key)) return;
+  const json& content = owner.object()[key];
+  if (content.is_string()) {
+    const json block = {{"type", "text"}, {"text", content}};
+    JsonFields fields(block, "", status);
+    return read(fields, "text");
+  }
+  if (!content.is_array())
+    return owner.Fail(key, text::Describe(content) + " is neither a string nor a list of blocks");
+  for (size_t i = 0; i < content.size() && status->ok(); ++i) {
+    if (!content[i].is_object()) {
+      return owner.Fail(key, text::Describe(content[i]) + " is not a block of a content: an object with a type");
+    }
+    JsonFields fields(content[i], absl::StrCat(path, path.empty() ? "" : ".", key, "[", i, "]."), status);
+    const std::string type = fields.StringOr("type", "");
+    if (type.empty()) return fields.Fail("type", "missing");
+    read(fields, type);
+  }
+}
+
+void RefuseBlock(JsonFields& block, const std::string& type) {
+  block.Unsupported("type", absl::StrCat("blocks of type ", text::Quoted(type), " are not supported here"));
+}
+
+// Blocks that can only be texts.
+std::string ReadTexts(JsonFields& owner, const std::string& path, const char* key, absl::Status* status) {
+  std::string joined;
+  ReadBlocks(owner, path, key, status, [&](JsonFields& block, const std::string& type) {
+    if (type != "text") return RefuseBlock(block, type);
+    if (!joined.empty()) joined += '\n';
+    joined += block.StringOr("text", "");
+  });
+  return joined;
+}
+
+// Results of tools are messages of their own in a chat, and come before what the user says.
+void ReadUser(JsonFields& message, const std::string& path, absl::Status* status, text::Chat* chat) {
+  std::string words;
+  bool has_words = false;
+  ReadBlocks(message, path, "content", status, [&](JsonFields& block, const std::string& type) {
+    if (type == "text") {
+      if (has_words) words += '\n';
+      words += block.StringOr("text", "");
+      has_words = true;
+    } else if (type == "tool_result") {
+      std::string id = block.StringOr("tool_use_id", "");
+      if (id.empty()) return block.Fail("tool_use_id", "missing");
+      std::string result = ReadTexts(block, path + ".content", "content", status);
+      chat->messages.push_back({.role = "tool", .content = std::move(result), .tool_call_id = std::move(id)});
+    } else {
+      RefuseBlock(block, type);
+    }
+  });
+  if (has_words) chat->messages.push_back({.role = "user", .content = std::move(words)});
+}
+
+void ReadAssistant(JsonFields& message, const std::string& path, absl::Status* status, text::Chat* chat) {
+  text::ChatMessage taken{.role = "assistant", .content = ""};
+  ReadBlocks(message, path, "content", status, [&](JsonFields& block, const std::string& type) {
+    if (type == "text") {
+      taken.content += block.StringOr("text", "");
+    } else if (type == "thinking") {
+      taken.reasoning_content += block.StringOr("thinking", "");
+    } else if (type == "tool_use") {
+      text::ToolCall call{.id = block.StringOr("id", ""), .name = block.StringOr("name", "")};
+      if (call.name.empty()) return block.Fail("name", "missing");
+      call.arguments = block.Sub("input").object().dump();
+      taken.tool_calls.push_back(std::move(call));
+    } else if (type != "redacted_thinking") {
+      RefuseBlock(block, type);
+    }
+  });
+  chat->messages.push_back(std::move(taken));
+}
+
+void ReadMessages(const json& request, JsonFields& fields, absl::Status* status, text::Chat* chat) {
+  if (!fields.Has("messages")) return fields.Fail("messages", "missing");
+  const json& messages = request["messages"];
+  if (!messages.is_array() || messages.empty())
+    return fields.Fail("messages", "must be a list with a message at least");
+  for (size_t i = 0; i < messages.size() && status->ok(); ++i) {
+    const std::string path = absl::StrCat("messages[", i, "]");
+    if (!messages[i].is_object()) return fields.Fail("messages", path + " is not an object with role and content");
+    JsonFields message(messages[i], path + ".", status);
+    if (!message.Has("content")) return message.Fail("content", "missing");
+    const std::string role = message.StringOr("role", "");
+    if (role == "user") {
+      ReadUser(message, path, status, chat);
+    } else if (role == "assistant") {
+      ReadAssistant(message, path, status, chat);
+    } else {
+      message.Fail("role", "must be user or assistant");
+    }
+  }
+}
+
+// {"name", "description", "input_schema"} becomes {"type": "function", "function": {"name", "description",
+// "parameters"}}, with its keys in the client's order: models read them so.
+std::string ReadTools(const json& request, std::string_view body, JsonFields& fields) {
+  if (!fields.Has("tools")) return {};
+  if (!request["tools"].is_array()) {
+    fields.Fail("tools", text::Describe(request["tools"]) + " is not a list");
+    return {};
+  }
+  const std::string_view written = text::RawField(body, "tools");
+  const OrderedJson tools = written.empty() ? OrderedJson(request["tools"]) : OrderedJson::parse(written);
+  OrderedJson functions = OrderedJson::array();
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const OrderedJson& tool = tools[i];
+    const std::string path = absl::StrCat("tools[", i, "]: ");
+    if (!tool.is_object() || !tool.contains("name") || !tool["name"].is_string()) {
+      fields.Fail("tools", path + "a tool needs a name");
+      return {};
+    }
+    if (!tool.contains("input_schema") || !tool["input_schema"].is_object()) {
+      fields.Fail("tools", path + "a tool needs an input_schema, an object; tools that Anthropic runs are not here");
+      return {};
+    }
+    OrderedJson function = {{"name", tool["name"]}};
+    function["description"] = tool.value("description", OrderedJson(""));
+    function["parameters"] = tool["input_schema"];
+    functions.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return functions.empty() ? "" : functions.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+GenerateInput ReadSampling(const json& request, JsonFields& fields) {
+  GenerateInput input;
+  input.max_tokens = static_cast<uint32_t>(fields.Int("max_tokens", 1, UINT32_MAX));
+  const auto number = [&](const char* key) -> std::optional<float> {
+    if (!fields.Has(key)) return std::nullopt;
+    return static_cast<float>(fields.Number(key, -FLT_MAX, FLT_MAX));
+  };
+  input.temperature = number("temperature");
+  input.top_p = number("top_p");
+  if (fields.Has("top_k")) input.top_k = static_cast<int32_t>(fields.Int("top_k", 0, INT32_MAX));
+  if (!fields.Has("stop_sequences")) return input;
+  const json& stops = request["stop_sequences"];
+  const auto is_text = [](const json& stop) { return stop.is_string(); };
+  if (stops.is_array() && std::ranges::all_of(stops, is_text)) {
+    input.stop = stops.get<std::vector<std::string>>();
+  } else {
+    fields.Fail("stop_sequences", "must be a list of strings");
+  }
+  return input;
+}
+
+// Anthropic's models think when they are asked to.
+bool WantsThinking(JsonFields& fields) {
+  JsonFields thinking = fields.Sub("thinking");
+  thinking.OneOf("type", {"enabled", "adaptive", "disabled"});
+  return thinking.StringOr("type", "disabled") != "disabled";
+}
+
+}  // namespace
+
+absl::StatusOr<text::Chat> ReadAnthropicChat(const json& request, std::string_view body) {
+  absl::Status status;
+  JsonFields fields(request, "", &status);
+  text::Chat chat;
+  if (std::string system = ReadTexts(fields, "", "system", &status); !system.empty()) {
+    chat.messages.push_back({.role = "system", .content = std::move(system)});
+  }
+  ReadMessages(request, fields, &status, &chat);
+  JsonFields choice = fields.Sub("tool_choice");
+  choice.OneOf("type", {"auto", "none"});  // nothing makes a model call a tool that it does not want to call
+  if (choice.StringOr("type", "auto") != "none") chat.tools = ReadTools(request, body, fields);
+  // Templates know one name or the other.
+  const bool thinks = WantsThinking(fields);
+  chat.template_flags = json{{"enable_thinking", thinks}, {"thinking", thinks}}.dump();
+  MOE_RETURN_IF_ERROR(status);
+  return chat;
+}
+
+absl::StatusOr<MessagesRequest> ReadMessagesRequest(std::string_view body, const ServedModel& model,
+                                                    const CancelCheck& check) {
+  MOE_ASSIGN_OR_RETURN(const json parsed, ParseRequest(body, model));
+  absl::Status status;
+  JsonFields fields(parsed, "", &status);
+  MessagesRequest request;
+  request.chat.model = fields.StringOr("model", "");
+  request.chat.stream.stream = fields.BoolOr("stream", false);
+  request.thinking = WantsThinking(fields);
+  GenerateInput input = ReadSampling(parsed, fields);
+  MOE_RETURN_IF_ERROR(status);
+  MOE_RETURN_IF_ERROR(CheckModelName(request.chat.model, model));
+  MOE_ASSIGN_OR_RETURN(const text::Chat chat, ReadAnthropicChat(parsed, body));
+  MOE_RETURN_IF_ERROR(SetPrompt(chat, std::move(input), /*choices=*/1, model, check, request.chat));
+  return request;
+}
+
+}  // namespace moestro::router
