@@ -108,6 +108,7 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
     const absl::Status status = generation.Run();
     summary = generation.Summary();
     hold.SetUsed(summary.used_tokens);
+    if (absl::IsCancelled(status) && running->aborted()) return absl::CancelledError("aborted by its request_id");
     MOE_RETURN_IF_ERROR(status);
   }
   MOE_RETURN_IF_ERROR(sink.Flush());

@@ -27,7 +27,13 @@ class RunningRequests {
     ~Entry() {
       if (table_ == nullptr) return;
       const MutexLock lock(table_->mutex_);
-      table_->cancel_.erase(name_);
+      table_->running_.erase(name_);
+    }
+
+    // Abort has ended it.
+    bool aborted() const {
+      const MutexLock lock(table_->mutex_);
+      return table_->running_.at(name_).aborted;
     }
 
    private:
@@ -42,7 +48,7 @@ class RunningRequests {
   // ALREADY_EXISTS if a request of this tenant and name runs. The table must outlive the entry.
   absl::StatusOr<Entry> Begin(const std::string& tenant, const std::string& id, std::function<void()> cancel) {
     const MutexLock lock(mutex_);
-    if (!cancel_.emplace(Name(tenant, id), std::move(cancel)).second) {
+    if (!running_.emplace(Name(tenant, id), Running{.cancel = std::move(cancel)}).second) {
       return absl::AlreadyExistsError(absl::StrCat("request_id: a request named ", id, " is running"));
     }
     return Entry(*this, {tenant, id});
@@ -51,15 +57,21 @@ class RunningRequests {
   // NOT_FOUND if no request of this tenant and name runs.
   absl::Status Abort(const std::string& tenant, const std::string& id) {
     const MutexLock lock(mutex_);
-    const auto found = cancel_.find({tenant, id});
-    if (found == cancel_.end()) return absl::NotFoundError("request_id: no such request is running");
-    found->second();
+    const auto found = running_.find({tenant, id});
+    if (found == running_.end()) return absl::NotFoundError("request_id: no such request is running");
+    found->second.aborted = true;
+    found->second.cancel();
     return absl::OkStatus();
   }
 
  private:
+  struct Running {
+    std::function<void()> cancel;
+    bool aborted = false;
+  };
+
   Mutex mutex_;
-  std::map<Name, std::function<void()>> cancel_ ABSL_GUARDED_BY(mutex_);
+  std::map<Name, Running> running_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace moestro::router

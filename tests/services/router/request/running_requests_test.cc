@@ -16,6 +16,8 @@ TEST(RunningRequestsTest, AbortsTheOneOfThatName) {
   EXPECT_TRUE(table.Abort("alice", "second").ok());
   EXPECT_EQ(first_ended, 0);
   EXPECT_EQ(second_ended, 1);
+  EXPECT_FALSE(first->aborted());
+  EXPECT_TRUE(second->aborted());
   EXPECT_TRUE(absl::IsNotFound(table.Abort("alice", "third")));
 }
 

@@ -93,6 +93,7 @@ TEST_F(RouterRpcTest, AbortsByTheClientsId) {
     EXPECT_EQ(abort("mine"), grpc::StatusCode::OK);
   });
   EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(status.error_message(), "aborted by its request_id");
   EXPECT_LT(text.size(), 900u);
   EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
   EXPECT_TRUE(Eventually([&] { return abort("mine") == grpc::StatusCode::NOT_FOUND; }));
