@@ -34,10 +34,42 @@ void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--logit-bias", flags.logit_bias, "ID=BIAS, added to a token's logit: -100 to 100; may be repeated");
   app.add_option("--top-logprobs", flags.top_logprobs, "Alternatives of each token in the output of --json, up to 20");
   app.add_flag("--keep-special-tokens", flags.keep_special_tokens, "Spell out special tokens in the text");
+  CLI::Option_group* constraint = app.add_option_group("constraint", "At most one of");
+  constraint->add_flag("--json-object", flags.json_object, "The answer is a JSON object");
+  constraint->add_option("--json-schema", flags.json_schema_file,
+                         "File with a JSON schema; the answer is valid for it");
+  constraint->add_option("--grammar", flags.grammar_file, "File with a grammar (GBNF) of the answer");
+  constraint->add_option("--regex", flags.regex, "Regular expression that matches the whole answer");
+  constraint->require_option(0, 1);
   app.add_flag("--ignore-eos", flags.ignore_eos, "Continue past the model's own stop ids");
   app.add_option("--cache-scope", flags.cache_scope,
                  "Share cached prefixes with requests of this scope only; default: the shared scope");
 }
+
+namespace {
+
+absl::Status ApplyConstraint(const SamplingFlags& flags, v1::GenerateRequest& request) {
+  const auto set = [&](const char* flag, v1::Constraint::Kind kind, std::string text) -> absl::Status {
+    request.mutable_constraint()->set_kind(kind);
+    MOE_RETURN_IF_ERROR(CheckUtf8(flag, text));
+    request.mutable_constraint()->set_text(std::move(text));
+    return absl::OkStatus();
+  };
+  const auto set_file = [&](const char* flag, v1::Constraint::Kind kind, const std::string& file) -> absl::Status {
+    absl::StatusOr<std::string> text = ReadFile(file);
+    MOE_RETURN_IF_ERROR(text);
+    return set(absl::StrCat(flag, " ", file).c_str(), kind, *std::move(text));
+  };
+  if (flags.json_object) return set("--json-object", v1::Constraint::KIND_JSON_OBJECT, "");
+  if (!flags.json_schema_file.empty()) {
+    return set_file("--json-schema", v1::Constraint::KIND_JSON_SCHEMA, flags.json_schema_file);
+  }
+  if (!flags.grammar_file.empty()) return set_file("--grammar", v1::Constraint::KIND_GRAMMAR, flags.grammar_file);
+  if (!flags.regex.empty()) return set("--regex", v1::Constraint::KIND_REGEX, flags.regex);
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request) {
   request.set_max_tokens(flags.max_tokens);
@@ -67,7 +99,7 @@ absl::Status ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest&
   }
   request.set_top_logprobs(flags.top_logprobs);
   request.set_keep_special_tokens(flags.keep_special_tokens);
-  return absl::OkStatus();
+  return ApplyConstraint(flags, request);
 }
 
 void AddTemplateFlags(CLI::App& app, TemplateFlags& flags) {

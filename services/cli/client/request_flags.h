@@ -37,9 +37,14 @@ struct SamplingFlags {
   std::vector<std::string> logit_bias;  // ID=BIAS
   uint32_t top_logprobs = 0;
   bool keep_special_tokens = false;
+  // At most one of these: what the answer must be.
+  bool json_object = false;
+  std::string json_schema_file;
+  std::string grammar_file;
+  std::string regex;
 };
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
-// INVALID_ARGUMENT names the flag and what it must be.
+// NOT_FOUND names an unreadable file; INVALID_ARGUMENT names the flag and what it must be.
 absl::Status ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request);
 
 // What a chat's template gets besides the messages.

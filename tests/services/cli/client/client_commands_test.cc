@@ -101,6 +101,29 @@ TEST_F(CliTest, GenerateSendsEveryOption) {
   EXPECT_THAT(std::string(Run({"generate", "--prompt", "x", "--stop", "\xFF"}).status.message()), HasSubstr("--stop"));
 }
 
+TEST_F(CliTest, GenerateTakesOneConstraint) {
+  const std::string file = directory_ + "/file";
+  std::ofstream(file) << "{\"type\": \"object\"}";
+  const auto constraint = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"generate", "--prompt", "x"});
+    const absl::Status status = Run(flags).status;
+    EXPECT_TRUE(status.ok()) << status;
+    return router_.requests().back().constraint();
+  };
+  EXPECT_EQ(constraint({}).kind(), v1::Constraint::KIND_NONE);
+  EXPECT_EQ(constraint({"--json-object"}).kind(), v1::Constraint::KIND_JSON_OBJECT);
+  EXPECT_EQ(constraint({"--json-schema", file}).kind(), v1::Constraint::KIND_JSON_SCHEMA);
+  EXPECT_EQ(constraint({"--grammar", file}).kind(), v1::Constraint::KIND_GRAMMAR);
+  EXPECT_EQ(constraint({"--grammar", file}).text(), "{\"type\": \"object\"}");
+  EXPECT_EQ(constraint({"--regex", "a|b"}).kind(), v1::Constraint::KIND_REGEX);
+  EXPECT_EQ(constraint({"--regex", "a|b"}).text(), "a|b");
+  EXPECT_FALSE(Run({"generate", "--prompt", "x", "--json-object", "--regex", "a"}).status.ok());
+  EXPECT_TRUE(absl::IsNotFound(Run({"generate", "--prompt", "x", "--grammar", directory_ + "/absent"}).status));
+  std::ofstream(file) << "\xFF";
+  EXPECT_THAT(std::string(Run({"generate", "--prompt", "x", "--json-schema", file}).status.message()),
+              HasSubstr("--json-schema"));
+}
+
 TEST_F(CliTest, GenerateReadsAFile) {
   std::ofstream(directory_ + "/prompt.txt") << "line 1\nline 2\n";
   ASSERT_TRUE(Run({"generate", "--prompt-file", directory_ + "/prompt.txt"}).status.ok());
