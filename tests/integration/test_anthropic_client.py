@@ -1,0 +1,53 @@
+"""The current client of Anthropic, from PyPI, against a running node."""
+
+import pypi
+import pytest
+
+anthropic = pypi.load("anthropic")
+
+MESSAGES = [{"role": "user", "content": "Sort [5, 2, 9]."}]
+
+
+@pytest.fixture(scope="module")
+def client(node):
+    return anthropic.Anthropic(base_url=f"http://127.0.0.1:{node.http_port}", api_key="any", max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def model(node, client):
+    return client.models.list().data[0].id
+
+
+def create(client, model, **fields):
+    return client.messages.create(**{"model": model, "max_tokens": 16, "temperature": 0, "messages": MESSAGES} | fields)
+
+
+def test_message(client, model):
+    message = create(client, model)
+    assert message.content[0].text
+    assert message.usage.output_tokens > 0
+    count = client.messages.count_tokens(model=model, messages=MESSAGES)
+    assert count.input_tokens == message.usage.input_tokens + message.usage.cache_read_input_tokens
+
+
+def test_stream(client, model):
+    whole = create(client, model)
+    with client.messages.stream(model=model, max_tokens=16, temperature=0, messages=MESSAGES) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == whole.content[0].text == final.content[0].text
+    assert final.stop_reason == whole.stop_reason
+    assert final.usage.output_tokens == whole.usage.output_tokens
+
+
+def test_stop_sequences(client, model):
+    text = create(client, model).content[0].text
+    message = create(client, model, stop_sequences=[text[1:3]])
+    assert message.stop_reason == "stop_sequence" and message.stop_sequence == text[1:3]
+
+
+def test_errors_become_the_clients_exceptions(client, model):
+    with pytest.raises(anthropic.NotFoundError):
+        create(client, "no-such-model")
+    with pytest.raises(anthropic.BadRequestError, match="temperature"):
+        create(client, model, temperature=-1)

@@ -1,0 +1,90 @@
+#include "services/router/http/anthropic_fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace moestro::router {
+namespace {
+
+using ::testing::StartsWith;
+
+absl::StatusOr<text::Chat> Read(const std::string& body) {
+  return ReadAnthropicChat(nlohmann::json::parse(body), body);
+}
+
+std::string ErrorOf(const std::string& body) { return std::string(Read(body).status().message()); }
+
+TEST(AnthropicFieldsTest, ReadsEveryKindOfBlock) {
+  const auto chat = Read(R"({"system": [{"type": "text", "text": "be"}, {"type": "text", "text": "brief"}],
+    "messages": [
+      {"role": "user", "content": "hi"},
+      {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "x"},
+        {"type": "redacted_thinking", "data": "y"}, {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"x": [1]}}]},
+      {"role": "user", "content": [{"type": "text", "text": "so?"},
+        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "3"}], "is_error": true}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  const auto& messages = chat->messages;
+  ASSERT_EQ(messages.size(), 5u);
+  EXPECT_EQ(messages[0].role, "system");
+  EXPECT_EQ(messages[0].content, "be\nbrief");
+  EXPECT_EQ(messages[1].content, "hi");
+  EXPECT_EQ(messages[2].content, "I look.");
+  EXPECT_EQ(messages[2].reasoning_content, "hm");
+  ASSERT_EQ(messages[2].tool_calls.size(), 1u);
+  EXPECT_EQ(messages[2].tool_calls[0].id, "a");
+  EXPECT_EQ(messages[2].tool_calls[0].name, "f");
+  EXPECT_EQ(messages[2].tool_calls[0].arguments, R"({"x":[1]})");
+  EXPECT_EQ(messages[3].role, "tool");
+  EXPECT_EQ(messages[3].tool_call_id, "a");
+  EXPECT_EQ(messages[3].content, "3");
+  EXPECT_EQ(messages[4].role, "user");
+  EXPECT_EQ(messages[4].content, "so?");
+}
+
+TEST(AnthropicFieldsTest, ToolsBecomeFunctionsAndKeepTheOrderOfTheirKeys) {
+  const std::string tools = R"("tools": [{"name": "f", "input_schema": {"z": 1, "a": 2}, "description": "d"}])";
+  const std::string head = R"({"messages": [{"role": "user", "content": "x"}], )";
+  const auto chat = Read(head + tools + "}");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools,
+            R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"z":1,"a":2}}}])");
+  EXPECT_EQ(Read(head + tools + R"(, "tool_choice": {"type": "none"}})")->tools, "");
+  EXPECT_TRUE(absl::IsUnimplemented(Read(head + tools + R"(, "tool_choice": {"type": "any"}})").status()));
+}
+
+TEST(AnthropicFieldsTest, ThinkingIsOffUnlessAskedFor) {
+  const std::string head = R"({"messages": [{"role": "user", "content": "x"}])";
+  const auto plain = Read(head + "}");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->template_flags, R"({"enable_thinking":false,"thinking":false})");
+  const auto thinks = Read(head + R"(, "thinking": {"type": "enabled", "budget_tokens": 1024}})");
+  ASSERT_TRUE(thinks.ok()) << thinks.status();
+  EXPECT_EQ(thinks->template_flags, R"({"enable_thinking":true,"thinking":true})");
+}
+
+TEST(AnthropicFieldsTest, ErrorsBeginWithThePath) {
+  EXPECT_THAT(ErrorOf("{}"), StartsWith("messages: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": []})"), StartsWith("messages: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [5]})"), StartsWith("messages: messages[0]"));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user"}]})"), StartsWith("messages[0].content: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "system", "content": "x"}]})"), StartsWith("messages[0].role: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"text": "x"}]}]})"),
+              StartsWith("messages[0].content[0].type: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]})"),
+              StartsWith("messages[0].content[0].text: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
+              StartsWith("messages[0].content[0].type: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]})"),
+              StartsWith("messages[0].content[0].tool_use_id: "));
+  EXPECT_THAT(
+      ErrorOf(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "bash_20250124", "name": "b"}]})"),
+      StartsWith("tools: tools[0]: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": "x"}], "system": [{"type": "image"}]})"),
+              StartsWith("system[0].type: "));
+}
+
+}  // namespace
+}  // namespace moestro::router
