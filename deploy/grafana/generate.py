@@ -159,7 +159,8 @@ DASHBOARDS = {
               description="anonymous: the router needs no key; operator: over the node's unix socket."),
         lines("Requests, by key", {
             "{{tenant}}, running": "sum by (tenant) (moestro_tenant_requests_running{})",
-            "{{tenant}}, waiting": "sum by (tenant) (moestro_tenant_requests_waiting{})"}),
+            "{{tenant}}, waiting": "sum by (tenant) (moestro_tenant_requests_waiting{})",
+            "keys in use": "max(moestro_access_keys{})"}),
         lines("Refused", {
             "{{tenant}}, {{limit}}": rate("moestro_tenant_refused_total", "tenant, limit"),
             "key {{reason}}": rate("moestro_access_refused_total", "reason"),

@@ -136,14 +136,6 @@ def test_the_model_says_what_a_front_needs(node):
     assert model.version.count(".") == 2
 
 
-def test_what_cannot_be_constrained_is_refused(node):
-    types = node.api.types
-    constraint = types.Constraint(kind=types.Constraint.KIND_JSON_OBJECT)
-    code, details = error_of(node.stub.Generate(node.request("x", 2, constraint=constraint), timeout=10))
-    assert code == grpc.StatusCode.UNIMPLEMENTED and "constraint" in details
-    node.wait_all_pages_free()
-
-
 def test_abort_of_a_request_that_waits(make_node, absorbed):
     with make_node(dict(absorbed, decode=["--kv-tokens", "256"])) as small:
         first = small.stub.Generate(small.request("x", 200, ignore_eos=True, request_id="first"), timeout=60)
