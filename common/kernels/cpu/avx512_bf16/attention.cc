@@ -86,7 +86,7 @@ class TokenAttention {
         const uint16_t* queries = q_.queries + head * q_.query_stride + i * q_.key_dim + d;
         WithNumber<kTileQueries>(
             Min(kTileQueries, q_.group - i), [&](auto n) __attribute__((always_inline)) {
-              AddChunk<n.value>(keys + d / 2 * kPairElements, queries, sums + i, d == dim, i == 0);
+              AddChunk<n.value>(keys + d / 2 * kPairElements, queries, sums + i, d == dim);
             });
       }
     }
@@ -102,7 +102,7 @@ class TokenAttention {
   // kChunkPairs pairs of dims, all tokens, kQueries queries.
   template <int kQueries>
   [[gnu::noinline]] void AddChunk(const uint16_t* keys, const uint16_t* queries, float (*scores)[kAttentionBlock],
-                                  bool first, bool fetches) {
+                                  bool first) {
     static_assert(2 * kChunkPairs == kTokenDims);
     LinesAhead ahead = ahead_;  // in registers
     const int64_t stride = q_.key_dim;
@@ -116,7 +116,7 @@ class TokenAttention {
     }
 #pragma GCC unroll 4
     for (int64_t p = 0; p < kChunkPairs; ++p, keys += kPairElements, queries += 2) {
-      if (fetches) ahead.Fetch();
+      if ((p & between_) == 0) ahead.Fetch();
       AddPair(keys, queries, stride, sums);
     }
 #pragma GCC unroll 4
@@ -150,7 +150,7 @@ class TokenAttention {
         WithNumber<kTileQueries>(
             Min(kTileQueries, q_.group - i), [&](auto n) __attribute__((always_inline)) {
               AddValuesOfDims<n.value>(values + dim * kAttentionBlock, i, Min(kRowGroup, q_.value_dim - dim),
-                                       sums + i * q_.value_dim + dim, i == 0);
+                                       sums + i * q_.value_dim + dim);
             });
       }
     }
@@ -158,15 +158,14 @@ class TokenAttention {
 
   // `dims` dims, a row group or its beginning, of kQueries queries.
   template <int kQueries>
-  [[gnu::noinline]] void AddValuesOfDims(const uint16_t* values, int64_t first, int64_t dims, float* out,
-                                         bool fetches) {
+  [[gnu::noinline]] void AddValuesOfDims(const uint16_t* values, int64_t first, int64_t dims, float* out) {
     LinesAhead ahead = ahead_;  // in registers
     const uint16_t* weights = scratch_.weights[first];
     __m512 sums[kQueries][kGroupVectors];
     ClearSums(sums);
 #pragma GCC unroll 2
     for (int64_t p = 0; p < kAttentionBlock / 2; ++p, values += kPairElements, weights += 2) {
-      if (fetches) ahead.Fetch();
+      if ((p & between_) == 0) ahead.Fetch();
       AddPair(values, weights, kAttentionBlock, sums);
     }
 #pragma GCC unroll 4
@@ -187,6 +186,8 @@ class TokenAttention {
   const TokenQueries& q_;
   AttentionScratch& scratch_;
   LinesAhead ahead_;
+  // Fetches are spread over the passes of 1, 2 or 4 tiles of queries: one for every 1, 2 or 4 pairs.
+  const int64_t between_ = q_.group <= kTileQueries ? 0 : q_.group <= 3 * kTileQueries ? 1 : 3;
   const uint64_t visible_ = (~uint64_t{0} >> (kAttentionBlock - tokens_)) & (~uint64_t{0} << q_.first_token);
 };
 
