@@ -37,8 +37,8 @@ async def leave(port, end, seed):
 async def stay(port, end):
     """The answers of a client that waits for them, a list."""
     def ask():
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", request_body(">>> sum([4, 5, 6])\n", 60),
-                                         {"Content-Type": "application/json"})
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions",
+                                         request_body(">>> sum([4, 5, 6])\n", 60), {"Content-Type": "application/json"})
         return json.load(urllib.request.urlopen(request, timeout=60))["choices"][0]["text"]
     answers = []
     while time.monotonic() < end:
@@ -56,11 +56,11 @@ async def run(options):
     print(f"alone: {len(set(alone))} text, router {resident_mib(options.router_pid)} MiB")
     for round_number in range(options.rounds):
         end = time.monotonic() + options.seconds
-        stayed, *left = await asyncio.gather(
-            stay(options.port, end), *[leave(options.port, end, round_number * 10**6 + i) for i in range(options.clients)])
-        print(f"round {round_number}: {sum(left)} left, {len(stayed)} answers, "
-              f"{'the same' if set(stayed) == set(alone) else 'OTHER'} text, router {resident_mib(options.router_pid)} MiB",
-              flush=True)
+        leavers = [leave(options.port, end, round_number * 10**6 + i) for i in range(options.clients)]
+        stayed, *left = await asyncio.gather(stay(options.port, end), *leavers)
+        text = "the same" if set(stayed) == set(alone) else "OTHER"
+        print(f"round {round_number}: {sum(left)} left, {len(stayed)} answers, {text} text, "
+              f"router {resident_mib(options.router_pid)} MiB", flush=True)
     await asyncio.sleep(2)
     metrics = urllib.request.urlopen(options.decode_metrics).read().decode()
     for line in metrics.splitlines():

@@ -5,7 +5,8 @@ whose clients keep many requests in the line. Prints Markdown. Not a test: it ne
     tests/integration/fairness.py [--bin build/release/bin] [--model deploy/models/demo] [--requests 40] [--flood 32]
                                   [--prompt 400] [--flood-running N] [--no-keys]
 
---flood-running: the flooding key's limit `running`. --no-keys: both send without a key, so the router serves first come, first served. That is what keys change."""
+--flood-running: the flooding key's limit `running`. --no-keys: both send without a key, so the router serves first come,
+first served. That is what keys change."""
 
 import argparse
 import os
