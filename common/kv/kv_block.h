@@ -14,6 +14,13 @@ namespace moestro::kv {
 
 inline constexpr int64_t kBlockTokens = 64;
 
+// Blocks of one partial result of attention (flash decoding), from a sequence's block 0 on. Long enough that merging
+// (one pass over the sums) is negligible beside 16 passes over keys and values. Short enough that 4K tokens give work
+// to four threads.
+inline constexpr int64_t kSplitBlocks = 16;
+// The NUMA domain whose memory holds a sequence's block, and whose workers attend to it: splits take turns.
+constexpr int64_t DomainOfBlock(int64_t block, int64_t domains) { return block / kSplitBlocks % domains; }
+
 // Numbers are of BF16 elements, from the block's begin on.
 struct PackedHeads {
   int64_t kv_heads = 0;

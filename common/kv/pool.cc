@@ -12,6 +12,7 @@
 #include "common/base/math.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/kv/kv_block.h"
 #include "common/kv/layout.h"
 #include "common/kv/prefix_cache.h"
 #include "common/platform/robust_mutex.h"
@@ -24,9 +25,9 @@ using Clock = std::chrono::steady_clock;
 // The lowest free index comes first, so that a run of requests always gets the same pages.
 using FreeList = std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>;
 
-FreeList MakeFreeList(int64_t count) {
+FreeList MakeFreeList(IndexRange indices) {
   FreeList list;
-  for (int64_t i = 0; i < count; ++i) list.push(static_cast<uint32_t>(i));
+  for (int64_t i = indices.begin; i < indices.end; ++i) list.push(static_cast<uint32_t>(i));
   return list;
 }
 
@@ -35,6 +36,37 @@ uint32_t Take(FreeList& list) {
   list.pop();
   return index;
 }
+
+// Free pages, those of each NUMA domain in a list of its own.
+class FreePages {
+ public:
+  FreePages(int64_t pages, size_t domains) : pages_(pages), free_(pages) {
+    for (size_t d = 0; d < domains; ++d) {
+      lists_.push_back(MakeFreeList(EvenPart(pages, static_cast<int64_t>(d), static_cast<int64_t>(domains))));
+    }
+  }
+
+  int64_t size() const { return free_; }
+
+  void Give(uint32_t page) {
+    lists_[EvenPartOf(page, pages_, std::ssize(lists_))].push(page);
+    ++free_;
+  }
+
+  // For a sequence's block. Where the block's domain has no page, that of the domain that has most. REQUIRES: size() >
+  // 0.
+  uint32_t TakeFor(int64_t block) {
+    FreeList* list = &lists_[DomainOfBlock(block, std::ssize(lists_))];
+    if (list->empty()) list = &*std::ranges::max_element(lists_, {}, &FreeList::size);
+    --free_;
+    return Take(*list);
+  }
+
+ private:
+  int64_t pages_;
+  int64_t free_;
+  std::vector<FreeList> lists_;
+};
 
 // The finaliser of SplitMix64: neighbouring epochs map to distant numbers.
 uint64_t Mix(uint64_t x) {
@@ -87,8 +119,8 @@ struct KvPool::Impl {
         slots(reinterpret_cast<LeaseSlot*>(memory.data() + pool_layout.slots_offset)),
         pages_base(memory.data() + pool_layout.pages_offset),
         next_id(Mix(pool_epoch)),
-        free_pages(MakeFreeList(pool_geometry.page_count)),
-        free_slots(MakeFreeList(pool_geometry.lease_slots)),
+        free_pages(pool_geometry.page_count, std::max<size_t>(1, pool_options.domains.size())),
+        free_slots(MakeFreeList({0, pool_geometry.lease_slots})),
         leases(pool_geometry.lease_slots),
         cache(pool_geometry.page_tokens, pool_geometry.page_count) {
     if (options.poison_freed) Poison(0, geometry.page_count);
@@ -102,11 +134,11 @@ struct KvPool::Impl {
 
   void FreePage(uint32_t page) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (options.poison_freed) Poison(page, 1);
-    free_pages.push(page);
+    free_pages.Give(page);
   }
 
-  uint32_t TakePage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    const uint32_t page = Take(free_pages);
+  uint32_t TakePage(int64_t block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const uint32_t page = free_pages.TakeFor(block);
     if (options.poison_freed) {
       const bool written_while_free = std::ranges::any_of(Numbers(page, 1), [](uint16_t x) { return x != kPoison; });
       MOE_CHECK(!written_while_free);
@@ -186,7 +218,7 @@ struct KvPool::Impl {
 
   // Whether `pages_needed` are free or evictable, if `kept` idle pages must stay.
   absl::Status CheckRoom(int64_t pages_needed, int64_t kept) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    const int64_t free = static_cast<int64_t>(free_pages.size());
+    const int64_t free = free_pages.size();
     const int64_t evictable = cache.idle_pages() - kept;
     if (pages_needed <= free + evictable) return absl::OkStatus();
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -196,8 +228,8 @@ struct KvPool::Impl {
 
   // Appends `count` own pages to `pages`. Call after CheckRoom.
   void TakePages(int64_t count, std::vector<uint32_t>& pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    for (; static_cast<int64_t>(free_pages.size()) < count; ++evicted_pages) FreePage(cache.Evict());
-    for (int64_t i = 0; i < count; ++i) pages.push_back(TakePage());
+    for (; free_pages.size() < count; ++evicted_pages) FreePage(cache.Evict());
+    for (int64_t i = 0; i < count; ++i) pages.push_back(TakePage(std::ssize(pages)));
     own_pages += count;
   }
 
@@ -210,7 +242,7 @@ struct KvPool::Impl {
   uint8_t* const pages_base;
 
   uint64_t next_id ABSL_GUARDED_BY(mutex);
-  FreeList free_pages ABSL_GUARDED_BY(mutex);
+  FreePages free_pages ABSL_GUARDED_BY(mutex);
   FreeList free_slots ABSL_GUARDED_BY(mutex);
   std::vector<PoolLease> leases ABSL_GUARDED_BY(mutex);   // by slot
   std::vector<uint32_t> draining ABSL_GUARDED_BY(mutex);  // slots
@@ -243,7 +275,12 @@ absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const std::string& name, 
     return absl::InvalidArgumentError(absl::StrCat("fingerprint '", fingerprint, "' is longer than ",
                                                    sizeof(PoolHeader::fingerprint), " characters"));
   }
-  MOE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create(name, layout.total_bytes));
+  ReserveOptions reserve;
+  for (size_t d = 0; d < options.domains.size(); ++d) {
+    const int64_t end = EvenPart(geometry.page_count, static_cast<int64_t>(d), std::ssize(options.domains)).end;
+    reserve.stretches.push_back({layout.pages_offset + end * geometry.page_bytes(), &options.domains[d]});
+  }
+  MOE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create(name, layout.total_bytes, reserve));
   if (absl::Status status = FormatPool(memory.data(), epoch, fingerprint, geometry, layout); !status.ok()) {
     SharedMemory::Unlink(name).IgnoreError();
     return status;
@@ -384,7 +421,7 @@ std::span<const uint8_t> KvPool::PagesMemory() const {
 KvPool::Stats KvPool::stats() const {
   const MutexLock lock(impl_->mutex);
   return {.total_pages = impl_->geometry.page_count,
-          .free_pages = static_cast<int64_t>(impl_->free_pages.size()),
+          .free_pages = impl_->free_pages.size(),
           .leased_pages = impl_->own_pages + impl_->cache.held_pages(),
           .cached_pages = impl_->cache.idle_pages(),
           .draining_pages = impl_->draining_pages,

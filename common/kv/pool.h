@@ -13,6 +13,7 @@
 #include "common/inference/types.h"
 #include "common/kv/format.h"
 #include "common/kv/pages.h"
+#include "common/platform/numa.h"
 #include "common/platform/shared_memory.h"
 
 namespace moestro::kv {
@@ -30,6 +31,9 @@ struct KvPoolOptions {
   // page was written, handing it out ends the process. Costs passes over each page; and the memory of a removed pool
   // stays allocated as long as a process maps it.
   bool poison_freed = false;
+  // Each has an equal part of the pages in its memory, if it names nodes: page p those of EvenPartOf(p, page_count,
+  // domains). Empty: one domain, pages anywhere.
+  std::vector<NumaDomain> domains = {};
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
@@ -49,9 +53,10 @@ class KvPool {
   ~KvPool();
 
   // Reserves room for `capacity` tokens, all or nothing. First come the pages of the longest cached prefix of `tokens`
-  // (without the last token, which is computed for its logits), then own pages, lowest free ones first. If free pages
-  // are short, cached pages that no lease holds are evicted; PrefixCache::Evict selects them. Own pages are not
-  // cleared: they must be written before they are read (valid_tokens tells). RESOURCE_EXHAUSTED if pages or slots are
+  // (without the last token, which is computed for its logits), then own pages, each of the domain of its block
+  // (DomainOfBlock) while it has any, lowest free ones first. If free pages are short, cached pages that no lease holds
+  // are evicted; PrefixCache::Evict selects them. Own pages are not cleared: they must be written before they are read
+  // (valid_tokens tells). RESOURCE_EXHAUSTED if pages or slots are
   // short now; INVALID_ARGUMENT if the pool could never hold that many, or if capacity is below 1 or the number of
   // tokens.
   absl::StatusOr<KvLease> Reserve(const KvReservation& reservation);

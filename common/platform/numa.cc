@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/base/math.h"
+#include "common/base/status.h"
 
 namespace moestro {
 namespace {
@@ -104,6 +105,16 @@ absl::Status PlaceNewPagesIn(const NumaDomain& domain) {
     result = set_mempolicy(MPOL_INTERLEAVE, mask->maskp, mask->size + 1);
   }
   return result == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "set_mempolicy");
+}
+
+absl::StatusOr<std::vector<NumaDomain>> DomainsToPlaceIn(int count) {
+  const std::vector<NumaNode> nodes = ReadNumaNodes();
+  const size_t wanted = count > 0 ? static_cast<size_t>(count) : nodes.size();
+  if (nodes.size() == 1 || wanted > nodes.size()) return std::vector<NumaDomain>{};
+  std::vector<NumaDomain> domains = MakeNumaDomains(nodes, static_cast<int>(wanted));
+  MOE_RETURN_IF_ERROR(PlaceNewPagesIn(domains.front()));
+  MOE_RETURN_IF_ERROR(PlaceNewPagesIn({}));
+  return domains;
 }
 
 }  // namespace moestro

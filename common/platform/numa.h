@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace moestro {
 
@@ -35,6 +36,10 @@ struct NumaDomain {
 // the numbers are equal. With fewer nodes, the same rule distributes the CPUs in node order, so that any machine can
 // test several domains.
 std::vector<NumaDomain> MakeNumaDomains(std::span<const NumaNode> nodes, int count);
+
+// The `count` domains (0: one for each node) of the calling thread's nodes, to place memory in them. Empty where no
+// memory is nearer: a single node, or fewer nodes than domains. PERMISSION_DENIED in containers that forbid placement.
+absl::StatusOr<std::vector<NumaDomain>> DomainsToPlaceIn(int count);
 
 // During its lifetime, the thread that made it runs on `cpus` only; then its former affinity is restored. Does nothing
 // if `cpus` is empty or the kernel refuses: affinity affects speed, never results.

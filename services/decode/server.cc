@@ -55,8 +55,19 @@ absl::Status RemoveDeadPools(const std::string& instance, bool poison) {
   return absl::OkStatus();
 }
 
+// One for each domain of the workers; without memory of its own where no placement is possible.
+std::vector<NumaDomain> DomainsOfPages(int domains) {
+  absl::StatusOr<std::vector<NumaDomain>> placed = DomainsToPlaceIn(domains);
+  if (!placed.ok()) {
+    spdlog::warn("KV pages cannot be placed by NUMA node ({}); a container needs the capability SYS_NICE",
+                 std::string(placed.status().message()));
+  }
+  if (!placed.ok() || placed->empty()) return std::vector<NumaDomain>(static_cast<size_t>(domains));
+  return *std::move(placed);
+}
+
 absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& config,
-                                                       const weights::WeightSegment& weights) {
+                                                       const weights::WeightSegment& weights, int domains) {
   MOE_RETURN_IF_ERROR(RemoveDeadPools(config.node.instance, config.poison_freed_pages));
   const weights::ModelSpec& spec = weights.spec();
   kv::KvGeometry geometry;
@@ -75,7 +86,9 @@ absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& confi
   spdlog::info("KV pool: {} pages of {} tokens, {:.1f} MiB", geometry.page_count, geometry.page_tokens,
                static_cast<double>(geometry.page_count * geometry.page_bytes()) / (1 << 20));
   return kv::KvPool::Create(KvPoolName(config.node.instance, epoch), epoch, weights.header().fingerprint, geometry,
-                            {.prefix_cache = config.prefix_cache, .poison_freed = config.poison_freed_pages});
+                            {.prefix_cache = config.prefix_cache,
+                             .poison_freed = config.poison_freed_pages,
+                             .domains = DomainsOfPages(domains)});
 }
 
 // The members stand in the order of their dependencies.
@@ -98,7 +111,8 @@ class DecodeServer {
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
     workers_.emplace(PoolOptions(config_.cpu));
     MOE_RETURN_IF_ERROR(BuildTrace());
-    MOE_ASSIGN_OR_RETURN(pool_, CreatePool(config_, *weights_));  // a GPU has a place for all of its pages
+    MOE_ASSIGN_OR_RETURN(
+        pool_, CreatePool(config_, *weights_, workers_->domains()));  // a GPU has a place for all of its pages
     MOE_ASSIGN_OR_RETURN(ForwardPass * forward, BuildForward());
     leases_.emplace(*pool_, config_.reserve_ahead_tokens);
     loop_.emplace(*forward, *pool_, *leases_, metrics_, loop_options_);

@@ -39,19 +39,14 @@ uint64_t GenerationOf(const std::string& name) {
   return dot == std::string::npos ? 0 : std::strtoull(name.c_str() + dot + 1, nullptr, 10);
 }
 
-// Empty if there is only one node, or if the system does not permit placement.
-std::vector<NumaDomain> DomainsToPlaceIn(int wanted) {
-  const std::vector<NumaNode> nodes = ReadNumaNodes();
-  const int domains = wanted > 0 ? wanted : static_cast<int>(nodes.size());
-  if (nodes.size() == 1 || static_cast<size_t>(domains) > nodes.size()) return {};
-  std::vector<NumaDomain> result = MakeNumaDomains(nodes, domains);
-  const absl::Status allowed = PlaceNewPagesIn(result.front());
-  PlaceNewPagesIn({}).IgnoreError();
-  if (allowed.ok()) return result;
+// Empty if weights lie anywhere.
+std::vector<NumaDomain> DomainsOfWeights(int wanted) {
+  absl::StatusOr<std::vector<NumaDomain>> domains = DomainsToPlaceIn(wanted);
+  if (domains.ok()) return *std::move(domains);
   spdlog::warn(
       "weights cannot be placed by NUMA node ({}): half of the reads or more will cross nodes; a container "
       "needs the capability SYS_NICE",
-      std::string(allowed.message()));
+      std::string(domains.status().message()));
   return {};
 }
 
@@ -156,7 +151,7 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
   spdlog::info("reserving {:.2f} GiB of shared memory, {}", static_cast<double>(segment_bytes()) / kGib, name);
   weights::SegmentMemoryOptions memory;
   memory.threads = threads;
-  memory.domains = DomainsToPlaceIn(config_.numa_domains);
+  memory.domains = DomainsOfWeights(config_.numa_domains);
   if (!memory.domains.empty()) spdlog::info("placing weights in {} NUMA domains", memory.domains.size());
   memory.watch = [&](int64_t bytes) {
     heartbeat_->Beat();

@@ -7,13 +7,10 @@
 #include <vector>
 
 #include "common/base/math.h"
+#include "common/kv/kv_block.h"
 #include "common/model/attention/flash_attention.h"
 
 namespace moestro::model {
-
-// Blocks of one partial result. Long enough that merging (one pass over the sums) is negligible beside 16 passes over
-// keys and values. Short enough that 4K tokens give work to four threads.
-inline constexpr int64_t kAttentionSplitBlocks = 16;
 
 // Maximum queries of a unit.
 int64_t UnitQueryLimit(const AttentionShape& shape);
@@ -42,8 +39,8 @@ struct AttentionUnit {
   // The first position that the row at this one sees.
   int64_t FirstSeen(int64_t of) const { return window == 0 ? 0 : std::max<int64_t>(0, of + 1 - window); }
   // Partial results, from that of first_block on.
-  int64_t first_split() const { return first_block() / kAttentionSplitBlocks; }
-  int64_t splits() const { return CeilDiv(blocks(), kAttentionSplitBlocks) - first_split(); }
+  int64_t first_split() const { return first_block() / kv::kSplitBlocks; }
+  int64_t splits() const { return CeilDiv(blocks(), kv::kSplitBlocks) - first_split(); }
 };
 
 // The maximum number of partial results of a unit.

@@ -84,7 +84,7 @@ class FlashAttention::Impl {
   Impl(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape)
       : kernels_(kernels), pool_(pool), shape_(shape) {
     MOE_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0);
-    MOE_CHECK(kAttentionSplitBlocks % shape.step_blocks == 0);
+    MOE_CHECK(kv::kSplitBlocks % shape.step_blocks == 0);
     MOE_CHECK(shape.kv_heads_together == 1 ||
               (shape.key_dim % kRowGroup == 0 && shape.value_dim % kRowGroup == 0));  // contiguous heads
     for (int i = 0; i < pool.threads(); ++i) scratch_.emplace_back(shape, UnitQueryLimit(shape));
@@ -96,7 +96,7 @@ class FlashAttention::Impl {
     out_ = out;
     Begin(runs, queries, rule);
     const auto count = static_cast<int64_t>(units_.size());
-    if (count >= wanted_tasks() || MaxSplits(units_) <= 1) {
+    if (MaxSplits(units_) <= 1 || (count >= wanted_tasks() && !AttendsByDomain())) {
       pool_.Run(count, [&](int64_t i, int worker) { AttendAll(units_[i], source, worker); });
     } else {
       RunInWaves(source);
@@ -125,6 +125,16 @@ class FlashAttention::Impl {
  private:
   int64_t wanted_tasks() const { return kTasksPerThread * pool_.active_threads(); }
 
+  int64_t MaxQueries() const {
+    int64_t queries = 0;
+    for (const AttentionUnit& unit : units_) queries = std::max(queries, unit.queries());
+    return queries;
+  }
+  // Partial results of each unit for which shared_ has room, beside the unit's total.
+  int64_t RoomForParts() const { return std::ssize(shared_.states) / (std::ssize(units_) * MaxQueries()) - 1; }
+  // Whether each domain's workers attend to the splits in its memory (DomainOfBlock): a wave needs one of each domain.
+  bool AttendsByDomain() const { return pool_.domains() > 1 && RoomForParts() >= pool_.domains(); }
+
   void Begin(std::span<const QueryRun> runs, const uint16_t* queries, const AttentionRule& rule) {
     MOE_CHECK(rule.window == 0 || shape_.step_blocks == 1);  // a step begins at a block that a query sees
     queries_ = queries;
@@ -145,33 +155,41 @@ class FlashAttention::Impl {
   }
 
   // For few units with many splits. Each wave computes as many partial results as fit, then merges them, some queries
-  // per task. A task computes several consecutive splits, since a task's first block comes from memory without a hint.
-  // shared_ holds a total per unit, then the wave's partial results.
+  // per task. A task computes several consecutive splits, since a task's first block comes from memory without a hint;
+  // with several domains, those of its worker's domain among them. shared_ holds a total per unit, then the wave's
+  // partial results.
   void RunInWaves(BlockSource source) {
     const auto count = static_cast<int64_t>(units_.size());
-    int64_t queries = 0;
-    for (const AttentionUnit& unit : units_) queries = std::max(queries, unit.queries());
+    const int64_t queries = MaxQueries();
     const auto shared = [&](int64_t i) -> SumsView {
       return {shared_.sums.get() + i * queries * shape_.value_dim, &shared_.states[i * queries]};
     };
     const auto partial = [&](int64_t unit, int64_t i) { return shared(count * (i + 1) + unit); };
     const int64_t splits = MaxSplits(units_);
-    const int64_t room = std::ssize(shared_.states) / (count * queries) - 1;  // partial results per unit
+    const int64_t room = RoomForParts();
     const int64_t unit_tasks = CeilDiv(wanted_tasks(), count);
-    const int64_t tasks = std::min({splits, room, unit_tasks});
-    MOE_CHECK(tasks > 0);
-    const int64_t width = std::min(splits, room / tasks * tasks);  // of a wave
+    const int64_t domains = AttendsByDomain() ? pool_.domains() : 1;
+    const int64_t domain_tasks = CeilDiv(std::min({splits, room, unit_tasks}), domains);
+    MOE_CHECK(domain_tasks > 0);
+    const int64_t width = std::min(splits, room / (domains * domain_tasks) * domains * domain_tasks);  // of a wave
+    MOE_CHECK(width > 0);
     for (int64_t begin = 0; begin < splits; begin += width) {
       const int64_t end = std::min(splits, begin + width);
-      pool_.Run(count * tasks, [&](int64_t i, int worker) {
-        const AttentionUnit& unit = units_[i / tasks];
-        const int64_t first = begin + (end - begin) * (i % tasks) / tasks;
-        const int64_t last = std::min(unit.splits(), begin + (end - begin) * (i % tasks + 1) / tasks);
-        for (int64_t split = first; split < last; ++split) {
-          AttendSplit(unit, split, last, source, worker,
-                      split == 0 ? shared(i / tasks) : partial(i / tasks, split - begin));
+      const auto attend = [&](int64_t domain, int64_t i, int worker) {
+        const AttentionUnit& unit = units_[i / domain_tasks];
+        const IndexRange mine = EvenPart(end - begin, i % domain_tasks, domain_tasks);
+        const int64_t last = std::min(unit.splits(), begin + mine.end);
+        for (int64_t split = begin + mine.begin; split < last; ++split) {
+          if (kv::DomainOfBlock((unit.first_split() + split) * kv::kSplitBlocks, domains) != domain) continue;
+          AttendSplit(unit, split, domains == 1 ? last : split + 1, source, worker,
+                      split == 0 ? shared(i / domain_tasks) : partial(i / domain_tasks, split - begin));
         }
-      });
+      };
+      if (domains > 1) {
+        pool_.RunPerDomain([&](int) { return count * domain_tasks; }, attend);
+      } else {
+        pool_.Run(count * domain_tasks, [&](int64_t i, int worker) { attend(0, i, worker); });
+      }
       pool_.Run(count * unit_tasks, [&](int64_t i, int) {
         const AttentionUnit& unit = units_[i / unit_tasks];
         const SumsView total = shared(i / unit_tasks);
@@ -188,9 +206,9 @@ class FlashAttention::Impl {
   // `split` counts from the unit's first one. The worker continues up to `end_split`.
   void AttendSplit(const AttentionUnit& unit, int64_t split, int64_t end_split, BlockSource source, int worker,
                    SumsView part) {
-    const int64_t begin = (unit.first_split() + split) * kAttentionSplitBlocks;
-    const int64_t end = std::min(unit.blocks(), (unit.first_split() + end_split) * kAttentionSplitBlocks);
-    AttendBlocks(unit, {begin, std::min(end, begin + kAttentionSplitBlocks)}, end, source, worker, part);
+    const int64_t begin = (unit.first_split() + split) * kv::kSplitBlocks;
+    const int64_t end = std::min(unit.blocks(), (unit.first_split() + end_split) * kv::kSplitBlocks);
+    AttendBlocks(unit, {begin, std::min(end, begin + kv::kSplitBlocks)}, end, source, worker, part);
   }
 
   // The worker continues up to block `last`.
@@ -214,9 +232,9 @@ class FlashAttention::Impl {
     AttentionSums& part = scratch_[worker].part;
     for (const IndexRange& range : blocks) {
       const int64_t end = std::min(range.end, unit.blocks());
-      for (int64_t begin = range.begin; begin < end; begin += kAttentionSplitBlocks) {
-        if (begin + kAttentionSplitBlocks <= unit.first_block()) continue;
-        AttendBlocks(unit, {begin, std::min(begin + kAttentionSplitBlocks, end)}, end, source, worker, part);
+      for (int64_t begin = range.begin; begin < end; begin += kv::kSplitBlocks) {
+        if (begin + kv::kSplitBlocks <= unit.first_block()) continue;
+        AttendBlocks(unit, {begin, std::min(begin + kv::kSplitBlocks, end)}, end, source, worker, part);
         for (int64_t k = 0; k < unit.kv_heads; ++k) {
           const int64_t first = ((unit.kv_head + k) * rows_ + unit.row) * shape_.group() + unit.head;
           MergeQueries(part, k * unit.queries_per_kv_head(), unit.queries_per_kv_head(), total, first);
@@ -232,7 +250,7 @@ class FlashAttention::Impl {
         .begin = blocks.begin * kAttentionBlock,
         .tokens = std::min(blocks.end * kAttentionBlock, unit.last_position() + 1) - blocks.begin * kAttentionBlock};
     UnitScratch& scratch = scratch_[worker];
-    std::array<Hint, kAttentionSplitBlocks> next;
+    std::array<Hint, kv::kSplitBlocks> next;
     // Of the first head, and bytes to the next; of keys, the first block's.
     struct Heads {
       const uint8_t* keys;
@@ -269,7 +287,7 @@ class FlashAttention::Impl {
     const int64_t behind = unit.window == 0 ? unit.rows : step.end() - 1 + unit.window - unit.position;
     const int64_t last_rows = unit.rows - std::clamp<int64_t>(behind, blind_rows, unit.rows);
     for (int64_t k = kv_heads.begin; k < kv_heads.end; ++k) {
-      std::array<PackedMatrix, kAttentionSplitBlocks> keys;  // of each block
+      std::array<PackedMatrix, kv::kSplitBlocks> keys;  // of each block
       for (int64_t i = 0; i < blocks.size(); ++i) {
         keys[i] = {DType::kBF16, step.tokens_of(i), shape_.key_dim,
                    heads.keys + i * packed_step_key_bytes_ + (k - kv_heads.begin) * heads.key_bytes};

@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 #include "common/kv/pages.h"
 #include "common/model/engine.h"
+#include "common/platform/numa.h"
 #include "common/platform/process_memory.h"
 #include "common/report/number.h"
 #include "common/roofline/work_count.h"
@@ -40,12 +41,7 @@ class BenchModel {
                          FitExperts(sizes.spec, std::min(sizes.memory_bytes, available.bytes / 2)));
     std::unique_ptr<BenchModel> model(new BenchModel());
     MOE_ASSIGN_OR_RETURN(model->weights_, MakeRandomSegment(context.pool, spec));
-    MOE_ASSIGN_OR_RETURN(model->engine_,
-                         model::Engine::Create(*model->weights_.segment, context.kernels, context.pool,
-                                               {.max_rows = std::max(sizes.prefill_tokens, kLargestBatch),
-                                                .on_routing = [counted = model.get()](int64_t, auto choices) {
-                                                  counted->CountExperts(choices);
-                                                }}));
+    MOE_ASSIGN_OR_RETURN(model->engine_, model->CreateEngine(context, context.pool));
     const int64_t tokens = std::max(sizes.prefill_tokens, sizes.decode_context + 1);
     const auto pages = static_cast<uint32_t>(CeilDiv(tokens, kv::kPageTokens));
     const kv::KvGeometry geometry = {.num_layers = spec.num_layers,
@@ -62,9 +58,19 @@ class BenchModel {
     return model;
   }
 
+  // Another engine over the model, on another pool of workers.
+  absl::StatusOr<std::unique_ptr<model::Engine>> CreateEngine(const BenchContext& context, WorkerPool& pool) {
+    return model::Engine::Create(*weights_.segment, context.kernels, pool,
+                                 {.max_rows = std::max(context.preset.model.prefill_tokens, kLargestBatch),
+                                  .on_routing = [this](int64_t, auto choices) { CountExperts(choices); }});
+  }
+
   // Computes random tokens at positions [begin, begin + count) of each of the first `sequences` sequences, with logits
   // of the last. Keeps the first error.
   void Forward(int64_t begin, int64_t count, model::MlaForm form, int64_t sequences = 1) {
+    Forward(*engine_, begin, count, form, sequences);
+  }
+  void Forward(model::Engine& engine, int64_t begin, int64_t count, model::MlaForm form, int64_t sequences = 1) {
     std::vector<model::EngineRow> rows;
     for (int64_t i = 0; i < sequences * count; ++i) {
       rows.push_back({.token = static_cast<int32_t>(random_[draws_++] % static_cast<uint64_t>(spec().token_count)),
@@ -73,7 +79,7 @@ class BenchModel {
                       .needs_logits = (i + 1) % count == 0});
     }
     experts_ = 0;
-    const absl::Status done = engine_->Forward(
+    const absl::Status done = engine.Forward(
         {.rows = rows, .sequences = sequences_, .form = form}, [] { return absl::OkStatus(); },
         [](int64_t, std::span<const float>) {});
     if (status_.ok()) status_ = done;
@@ -200,6 +206,97 @@ absl::StatusOr<Findings> MeasureBatch(BenchContext& context, BenchModel& model, 
   return findings;
 }
 
+// A step's activations, which each domain's workers write in part, and of which each reads what the others wrote.
+class Exchange {
+ public:
+  Exchange(const weights::ModelSpec& spec, WorkerPool& pool)
+      : pool_(pool), layers_(spec.num_layers), domains_(pool.domains()) {
+    // Of a layer: attention's outputs, gate times up of the experts, both BF16, and twice the residual, F32.
+    const int64_t inner = spec.moe_intermediate_size * spec.experts_per_token + spec.shared_intermediate_size();
+    const int64_t bytes = spec.num_heads * spec.v_head_dim * 2 + inner * 2 + spec.hidden_size * 2 * 4;
+    domain_words_ = CeilDiv(bytes / 8, domains_);
+    activations_.resize(static_cast<size_t>(domain_words_ * domains_));
+    sums_.resize(static_cast<size_t>(pool.threads()) * kLine);
+  }
+
+  // Returns the bytes that domains read from each other.
+  double Run() {
+    const int64_t parts = CeilDiv(pool_.threads(), domains_);
+    for (int64_t layer = 0; layer < layers_; ++layer) {
+      pool_.RunPerDomain([&](int) { return parts; },
+                         [&](int domain, int64_t part, int) {
+                           const IndexRange words = EvenPart(domain_words_, part, parts);
+                           for (uint64_t& word : Of(domain).subspan(words.begin, words.size())) ++word;
+                         });
+      pool_.RunPerDomain([&](int) { return parts; },
+                         [&](int domain, int64_t, int worker) {
+                           uint64_t sum = 0;
+                           for (int other = 0; other < domains_; ++other) {
+                             if (other == domain) continue;
+                             for (const uint64_t word : Of(other)) sum += word;
+                           }
+                           sums_[static_cast<size_t>(worker) * kLine] += sum;
+                         });
+    }
+    return static_cast<double>(layers_ * domains_ * (domains_ - 1) * domain_words_ * 8);
+  }
+
+ private:
+  static constexpr size_t kLine = 8;  // words
+
+  std::span<uint64_t> Of(int domain) {
+    return std::span(activations_).subspan(static_cast<size_t>(domain * domain_words_), domain_words_);
+  }
+
+  WorkerPool& pool_;
+  int64_t layers_;
+  int64_t domains_;
+  int64_t domain_words_;
+  std::vector<uint64_t> activations_;
+  std::vector<uint64_t> sums_;  // a line for each worker
+};
+
+// A decoded token with the work cut by NUMA domain, and what domains read from each other.
+absl::StatusOr<Findings> MeasureDomains(BenchContext& context, BenchModel& model) {
+  const int threads = context.pool.threads(), nodes = static_cast<int>(ReadNumaNodes().size());
+  const int domains = std::max(2, nodes);
+  if (threads < domains) {
+    return absl::FailedPreconditionError(absl::StrFormat("%d domains need as many threads", domains));
+  }
+  WorkerPool pool({.threads = threads, .domains = domains});
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<model::Engine> engine, model.CreateEngine(context, pool));
+  const int64_t position = context.preset.model.decode_context;
+  model.Forward(0, position, model::MlaForm::kAbsorbed);
+  Exchange exchange(model.spec(), pool);
+  const auto bytes =
+      roofline::DecodeBytes(model.spec(), position, 1, model.spec().num_moe_layers() * model.spec().experts_per_token);
+  const Work works[] = {{.run =
+                             [&] {
+                               model.Forward(position, 1, model::MlaForm::kAbsorbed);
+                               return bytes;
+                             }},
+                        {.run =
+                             [&] {
+                               model.Forward(*engine, position, 1, model::MlaForm::kAbsorbed);
+                               return bytes;
+                             }},
+                        {.run = [&] { return exchange.Run(); }}};
+  const auto series = context.timer.Measure(works);
+  MOE_RETURN_IF_ERROR(model.status());
+  const std::string of = absl::StrFormat("%d domains on %d NUMA node%s", domains, nodes, nodes == 1 ? "" : "s");
+  Row cut = MakeRow("decode of one token, " + of, threads, "GB/s", series[1], "as decode of one token");
+  CompareSpeeds(series[1], "one domain", series[0], std::nullopt, &cut);
+  Row share =
+      MakeRow("exchange between " + of, threads, "GB/s", series[2],
+              "what domains read of each other in a step, done alone: each domain's workers write their part of "
+              "a layer's activations, then read those of the others, layer by layer. The ratio is how often it "
+              "fits into decode of one token; the article's 3 % would be 33");
+  CompareSpeeds(series[2], "decode of one token", series[1], std::nullopt, &share);
+  Findings findings = OneRow(std::move(cut));
+  findings.rows.push_back(std::move(share));
+  return findings;
+}
+
 }  // namespace
 
 void AddEndToEndBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
@@ -221,6 +318,7 @@ void AddEndToEndBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
     add(absl::StrFormat("decode-%d", sequences),
         [sequences](BenchContext& context, BenchModel& model) { return MeasureBatch(context, model, sequences); });
   }
+  add("numa", MeasureDomains);
 }
 
 }  // namespace moestro::bench

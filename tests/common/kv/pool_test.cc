@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "tests/common/kv/kv_fixture.h"
@@ -35,6 +36,24 @@ TEST_F(KvPoolTest, LowestFreePagesFirst) {
   EXPECT_THAT(d.pages, ElementsAre(0, 4, 5));
   EXPECT_EQ(d.slot, a.slot);
   EXPECT_EQ(pool->stats().leases, 2);
+}
+
+// 16 pages a turn; pages 0 to 19 are domain 0's, 20 to 39 domain 1's.
+TEST_F(KvPoolTest, SplitsTakeTurnsBetweenDomains) {
+  const auto pool = MakePool(40, 4, {.domains = std::vector<NumaDomain>(2)});
+  KvLease lease = pool->Reserve({.capacity = 18 * 4}).value();
+  std::vector<uint32_t> expected(18);
+  std::iota(expected.begin(), expected.begin() + 16, 0u);
+  std::iota(expected.begin() + 16, expected.end(), 20u);
+  EXPECT_EQ(lease.pages, expected);
+  // Growing goes on at the lease's block; then domain 0 has no pages left, and domain 1 helps out.
+  ASSERT_TRUE(pool->Grow(lease, 38 * 4).ok());
+  for (uint32_t page = 22; page < 36; ++page) expected.push_back(page);
+  for (const uint32_t page : {16, 17, 18, 19, 36, 37}) expected.push_back(page);
+  EXPECT_EQ(lease.pages, expected);
+  ExpectPages(*pool, 38, 0);
+  pool->Release(lease);
+  EXPECT_EQ(pool->Reserve({.capacity = 18 * 4}).value().pages, std::vector(expected.begin(), expected.begin() + 18));
 }
 
 TEST_F(KvPoolTest, AllOrNothing) {

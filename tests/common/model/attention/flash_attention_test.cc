@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "common/kv/kv_block.h"
 #include "common/tensor/dtype.h"
 #include "tests/support/aligned_memory.h"
 
@@ -95,10 +97,10 @@ struct Rows {
 };
 
 // BF16 [row][heads * value_dim]. With `parts`: attends to these KV blocks in sequence, then merges.
-std::vector<std::vector<uint16_t>> Attend(const FlashCase& c, const CpuKernels& kernels, int threads,
+std::vector<std::vector<uint16_t>> Attend(const FlashCase& c, const CpuKernels& kernels, WorkerPool& pool,
                                           const std::vector<Rows>& rows,
-                                          const std::vector<std::vector<IndexRange>>& parts = {}) {
-  WorkerPool pool(threads);
+                                          const std::vector<std::vector<IndexRange>>& parts = {},
+                                          std::vector<std::atomic<int>>* strangers = nullptr) {
   FlashAttention attention(kernels, pool, c.shape);
   std::vector<QueryRun> runs;
   int64_t count = 0;
@@ -119,6 +121,9 @@ std::vector<std::vector<uint16_t>> Attend(const FlashCase& c, const CpuKernels& 
   }
   std::vector<uint16_t> out(static_cast<size_t>(count * c.shape.heads * c.shape.value_dim));
   const auto source = [&](const FlashAttention::BlockRequest& request) {
+    if (strangers != nullptr && pool.DomainOf(request.worker) != kv::DomainOfBlock(request.block, pool.domains())) {
+      ++(*strangers)[static_cast<size_t>(request.run)];
+    }
     EXPECT_GE(request.block, c.First(rows[static_cast<size_t>(request.run)].position) / kAttentionBlock);
     const int64_t sequence = rows[static_cast<size_t>(request.run)].sequence;
     const int64_t token = request.block * kAttentionBlock;
@@ -148,6 +153,13 @@ std::vector<std::vector<uint16_t>> Attend(const FlashCase& c, const CpuKernels& 
   for (int64_t row = 0; row < count; ++row)
     result.emplace_back(out.begin() + row * width, out.begin() + (row + 1) * width);
   return result;
+}
+
+std::vector<std::vector<uint16_t>> Attend(const FlashCase& c, const CpuKernels& kernels, int threads,
+                                          const std::vector<Rows>& rows,
+                                          const std::vector<std::vector<IndexRange>>& parts = {}) {
+  WorkerPool pool(threads);
+  return Attend(c, kernels, pool, rows, parts);
 }
 
 // Derivation, for a sink as for a token. Queries, keys and values are exact. A is the greatest sum |q k| times the
@@ -242,6 +254,24 @@ TEST(FlashAttention, BitsDependOnTheQueryAlone) {
           const int64_t first = std::max<int64_t>(0, row - 20);
           EXPECT_EQ(Attend(c, *kernels, threads, {{0, begin + first, 21}})[static_cast<size_t>(row - first)], chunk[i]);
         }
+      }
+    }
+  }
+}
+
+TEST(FlashAttention, DomainsAttendToTheirOwnBlocksWithTheSameBits) {
+  for (const FlashCase& c : Cases()) {
+    for (const CpuKernels* kernels : AvailableKernels()) {
+      const std::vector<Rows> rows = {{0, c.context - 3, 3}, {1, c.context - 1, 1}};
+      const auto expected = Attend(c, *kernels, 1, rows);
+      for (const int domains : {2, 3}) {
+        WorkerPool pool({.threads = 5, .domains = domains});
+        EXPECT_EQ(Attend(c, *kernels, pool, rows), expected) << kernels->isa << ", " << domains << " domains";
+        std::vector<std::atomic<int>> strangers(1);
+        EXPECT_EQ(Attend(c, *kernels, pool, {rows[1]}, {}, &strangers)[0], expected[3]);
+        // A single partial result belongs to whoever is free.
+        if (c.context <= kv::kSplitBlocks * kAttentionBlock || c.window > 0) continue;
+        EXPECT_EQ(strangers[0], 0) << kernels->isa;
       }
     }
   }
