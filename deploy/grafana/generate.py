@@ -166,6 +166,22 @@ DASHBOARDS = {
             "key {{reason}}": rate("moestro_access_refused_total", "reason"),
             "file of keys has an error": rate("moestro_access_reloads_failed_total")}, "reqps",
               "For a limit of a key, or because of the key."),
+        lines("HTTP requests, by endpoint", {"{{endpoint}}": rate("moestro_http_requests_total", "endpoint")}, "reqps",
+              "Requests that have ended."),
+        lines("HTTP requests, by status", {"{{status}}": rate("moestro_http_requests_total", "status")}, "reqps",
+              "closed: the client left before the end of its answer."),
+        lines("HTTP connections", {
+            "open": "sum(moestro_http_connections{})", "streams": "sum(moestro_http_streams{})",
+            "refused per second": rate("moestro_http_connections_refused_total"),
+            "handshakes failed per second, {{reason}}": rate("moestro_http_handshakes_failed_total", "reason")},
+              description="Refused: more than http-connections. Handshakes are those of TLS."),
+        lines("HTTP bytes per second", {
+            "received": rate("moestro_http_received_bytes_total"), "sent": rate("moestro_http_sent_bytes_total")}, "Bps",
+              "Without the overhead of TLS."),
+        lines("TLS certificate", {
+            "valid for": "clamp_min(min(moestro_tls_certificate_expires_seconds{}) - time(), 0)",
+            "files with an error per second": rate("moestro_tls_reloads_failed_total")}, "s",
+              "The time until the certificate in use expires; 0 without TLS."),
         heat_map("Prompt tokens of a request", "moestro_request_prompt_tokens", "short"),
         heat_map("Tokens generated for a request", "moestro_request_generation_tokens", "short"),
     ]),

@@ -14,14 +14,14 @@ absl::Status CheckExposure(const RouterConfig& config) {
   }
   if (!config.keys_file.empty() || config.allow_anonymous) return absl::OkStatus();
   const bool grpc_is_open = !IsLoopback(config.grpc_address) && config.tls.client_ca.empty();
-  const bool http_is_open = !config.http_address.empty() && !IsLoopback(config.http_address);
+  const bool http_is_open =
+      !config.http_address.empty() && !IsLoopback(config.http_address) && config.tls.client_ca.empty();
   if (!grpc_is_open && !http_is_open) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       grpc_is_open ? "--grpc-address " + config.grpc_address : "--http-address " + config.http_address,
       ": others can reach it, and nobody needs a key: make keys (moestro keys add) and set --keys-file, use "
-      "127.0.0.1:PORT, ask for certificates (--tls-client-ca, gRPC only), or set --allow-anonymous if something in "
-      "front "
-      "lets in the right clients only"));
+      "127.0.0.1:PORT, ask for certificates (--tls-client-ca), or set --allow-anonymous if something in front lets in "
+      "the right clients only"));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct RouterConfig {
   std::string cors_origin;                       // whose pages may call from a browser; empty: nobody's
   std::string keys_file;                         // API keys; empty: nobody needs one
   bool allow_anonymous = false;                  // without keys, listen where others can reach it
-  access::TlsFiles tls;                          // of clients over TCP
+  access::TlsFiles tls;                          // of clients over HTTP, and over gRPC on TCP
   int default_max_tokens = 1024;                 // for requests that set no max_tokens
   int queue_limit = 256;                         // requests that may wait for KV pages
   int recovery_seconds = 60;                     // how long requests wait for a role; above drain and start

@@ -31,10 +31,10 @@ int main(int argc, char** argv) {
   app.add_option("--keys-file", config.keys_file,
                  "File of API keys (moestro keys add); read again when it changes and after SIGHUP. Then every call "
                  "needs a key, except over the unix socket. Empty: no call needs one");
-  app.add_option(
-      "--tls-cert", config.tls.certificate,
-      "TLS for gRPC over TCP: PEM file of the certificate and those that lead to its authority. This file and "
-      "the next two are read again when they change");
+  app.add_option("--tls-cert", config.tls.certificate,
+                 "TLS for HTTP, and for gRPC over TCP: PEM file of the certificate and those that lead to its "
+                 "authority. This file "
+                 "and the next two are read again when they change");
   app.add_option("--tls-key", config.tls.key, "PEM file of its private key");
   app.add_option("--tls-client-ca", config.tls.client_ca,
                  "PEM file of authorities: a client needs a certificate of one of them");

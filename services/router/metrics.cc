@@ -64,7 +64,11 @@ RouterMetrics::RouterMetrics(MetricsRegistry& registry)
       request_generation_tokens(registry.AddHistogram("moestro_request_generation_tokens",
                                                       "Tokens generated for a request", TokenCountBuckets())),
       role_up{&RoleUp(registry, "prefill"), &RoleUp(registry, "decode")},
-      weight_store_up(RoleUp(registry, "weight_store")) {
+      weight_store_up(RoleUp(registry, "weight_store")),
+      tls_expires(registry.AddGauge("moestro_tls_certificate_expires_seconds",
+                                    "When the certificate in use expires, in seconds since 1970; 0: no TLS")),
+      tls_reloads_failed(registry.AddCounter("moestro_tls_reloads_failed_total",
+                                             "Times that changed files of TLS had an error; those before stay")) {
   for (const char* outcome : kErrorOutcomes) {
     requests_[0][outcome] = &RequestCounter(registry, "generate", outcome);
     requests_[1][outcome] = &RequestCounter(registry, "score", outcome);

@@ -43,6 +43,8 @@ struct RouterMetrics {
   prometheus::Histogram& request_generation_tokens;
   std::array<prometheus::Gauge*, kServingRoles.size()> role_up;
   prometheus::Gauge& weight_store_up;
+  prometheus::Gauge& tls_expires;
+  prometheus::Counter& tls_reloads_failed;
 
  private:
   using Outcomes = std::map<std::string, prometheus::Counter*>;  // by finish reason or error code

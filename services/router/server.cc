@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/access/tls_context.h"
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/rpc/role_server.h"
@@ -51,6 +53,7 @@ class Router {
         registry_("router"),
         metrics_(registry_),
         access_(config.keys_file, registry_, clock_),
+        tls_(config.tls),
         peers_(RoleAddress(config.node, "prefill"), RoleAddress(config.node, "decode")),
         roles_([this](Role role) { return peers_.Ping(role); }, [this](Role role) { peers_.CutOff(role); }, clock_,
                std::chrono::seconds(config.recovery_seconds)),
@@ -65,8 +68,9 @@ class Router {
         http_({.address = config.http_address,
                .connections = static_cast<size_t>(config.http_connections),
                .workers = static_cast<size_t>(config.queue_limit + kThreadsBesideTheQueue),
-               .cors_origin = config.cors_origin},
-              slow_clients_),
+               .cors_origin = config.cors_origin,
+               .tls = tls_.enabled() ? &tls_ : nullptr},
+              slow_clients_, registry_),
         http_api_{.runner = runner_,
                   .board = board_,
                   .peers = peers_,
@@ -81,6 +85,10 @@ class Router {
 
   absl::Status Run() {
     MOE_RETURN_IF_ERROR(access_.Load());
+    if (tls_.enabled()) {
+      MOE_RETURN_IF_ERROR(tls_.Load());
+      NoteCertificate();
+    }
     queue_.SetFair(access_.has_several_tenants());
     RpcLimits limits = kRequestLimits;
     limits.threads = config_.queue_limit + kThreadsBesideTheQueue;
@@ -145,6 +153,7 @@ class Router {
     const absl::Status ended = server_.Tick(kPollInterval, [&] {
       access_.Reload(/*always=*/reload_ && reload_->Arrived());
       queue_.SetFair(access_.has_several_tenants());
+      ReloadTls();
       if (unanswered < kMostUnanswered) return absl::OkStatus();
       return absl::UnavailableError("clients at " + config_.grpc_address + " no longer get answers");
     });
@@ -153,6 +162,22 @@ class Router {
     watcher.join();
     server_.rpc().SetServing(false);  // The watcher may have changed it last.
     return ended;
+  }
+
+  // gRPC follows the same files by itself.
+  void ReloadTls() {
+    const absl::StatusOr<bool> reloaded = tls_.Reload();
+    if (!reloaded.ok()) {
+      metrics_.tls_reloads_failed.Increment();
+      spdlog::error("{}; the certificate before it stays in use", std::string(reloaded.status().message()));
+    } else if (*reloaded) {
+      NoteCertificate();
+    }
+  }
+
+  void NoteCertificate() {
+    metrics_.tls_expires.Set(absl::ToDoubleSeconds(tls_.expires() - absl::UnixEpoch()));
+    spdlog::info("TLS: the certificate {} expires at {}", config_.tls.certificate, absl::FormatTime(tls_.expires()));
   }
 
   void WatchRoles(const std::atomic<bool>& stop, std::atomic<int>& unanswered) {
@@ -198,6 +223,7 @@ class Router {
   MetricsRegistry registry_;
   RouterMetrics metrics_;
   AccessControl access_;
+  access::TlsContext tls_;
   ModelBoard board_;
   PeerChannels peers_;
   RoleMonitor roles_;

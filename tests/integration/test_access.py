@@ -13,6 +13,7 @@ import urllib.request
 import grpc
 import pytest
 
+from certificates import Authority
 from node import wait_until
 
 PROMPT = [100 + i % 700 for i in range(200)]  # three whole pages of 64 tokens
@@ -266,33 +267,6 @@ def test_a_public_address_serves_the_api_only(keyed_node, keys):
 
 
 # TLS -----------------------------------------------------------------------------------------------------------------
-
-def openssl(*arguments):
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
-
-
-class Authority:
-    """Makes certificates in a folder."""
-
-    def __init__(self, folder, name="ca"):
-        folder.mkdir(exist_ok=True)
-        self.folder, self.key, self.certificate = folder, folder / f"{name}.key", folder / f"{name}.pem"
-        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self.key, "-out", self.certificate, "-days",
-                "2", "-subj", f"/CN={name}")
-
-    def issue(self, name, to=None):
-        """(certificate, key), in files that replace older ones at once."""
-        to = to or name
-        request, key, certificate = (self.folder / f"{name}.{end}.new" for end in ("csr", "key", "pem"))
-        openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={name}",
-                "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
-        openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key, "-out", certificate, "-days",
-                "2", "-copy_extensions", "copy")
-        os.chmod(key, 0o600)
-        os.replace(key, self.folder / f"{to}.key")
-        os.replace(certificate, self.folder / f"{to}.pem")
-        return self.folder / f"{to}.pem", self.folder / f"{to}.key"
-
 
 def tls_channel(node, authority, client=None):
     chain, key = (path.read_bytes() for path in client) if client else (None, None)

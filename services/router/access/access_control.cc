@@ -32,11 +32,6 @@ std::string KeyOf(const Credentials& credentials) {
 
 }  // namespace
 
-bool AccessControl::FileVersion::operator==(const FileVersion& other) const {
-  const auto same = [](const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; };
-  return inode == other.inode && bytes == other.bytes && same(modified, other.modified) && same(changed, other.changed);
-}
-
 AccessControl::AccessControl(const std::string& keys_file, MetricsRegistry& registry, RequestClock& clock,
                              WallClock wall_clock)
     : path_(keys_file),
@@ -52,12 +47,6 @@ AccessControl::AccessControl(const std::string& keys_file, MetricsRegistry& regi
       refused_expired_(Refused(registry, "expired")),
       refused_endpoint_(Refused(registry, "endpoint")) {}
 
-AccessControl::FileVersion AccessControl::CurrentVersion() const {
-  struct stat info {};
-  if (::stat(path_.c_str(), &info) != 0) return {};
-  return {.inode = info.st_ino, .bytes = info.st_size, .modified = info.st_mtim, .changed = info.st_ctim};
-}
-
 absl::Status AccessControl::Load() {
   if (path_.empty()) return absl::OkStatus();
   MOE_ASSIGN_OR_RETURN(own_secret_, access::RandomHex(kSecretBytes));
@@ -65,7 +54,7 @@ absl::Status AccessControl::Load() {
 }
 
 void AccessControl::Reload(bool always) {
-  if (path_.empty() || (!always && CurrentVersion() == version_)) return;
+  if (path_.empty() || (!always && access::FileVersion::Of(path_) == version_)) return;
   const absl::Status status = Read();
   if (status.ok()) return;
   reloads_failed_.Increment();
@@ -73,7 +62,7 @@ void AccessControl::Reload(bool always) {
 }
 
 absl::Status AccessControl::Read() {
-  version_ = CurrentVersion();  // before the file is read: if it changes meanwhile, it is read again
+  version_ = access::FileVersion::Of(path_);  // before the file is read: if it changes meanwhile, it is read again
   const absl::StatusOr<access::KeysFile> file = access::ReadKeysFile(path_);
   if (!file.ok())
     return absl::Status(file.status().code(), absl::StrCat("--keys-file ", std::string(file.status().message())));

@@ -7,7 +7,6 @@
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
-#include <sys/stat.h>
 
 #include <array>
 #include <functional>
@@ -19,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/access/file_version.h"
 #include "common/access/keys_file.h"
 #include "common/base/mutex.h"
 #include "common/telemetry/metrics.h"
@@ -68,17 +68,7 @@ class AccessControl {
     std::shared_ptr<Tenant> tenant;
   };
   using Ring = std::vector<Holder>;
-  // Which file, as of when.
-  struct FileVersion {
-    ino_t inode = 0;
-    off_t bytes = 0;
-    timespec modified{};
-    timespec changed{};
-    bool operator==(const FileVersion& other) const;
-  };
-
   absl::Status Read();
-  FileVersion CurrentVersion() const;
   absl::StatusOr<Holder> Find(const Credentials& credentials);
   static absl::Status Refuse(prometheus::Counter& counter, const char* why);
 
@@ -88,7 +78,7 @@ class AccessControl {
   const WallClock wall_clock_;
   const std::shared_ptr<Tenant> keyless_;  // anonymous, or the operator
   std::string own_secret_;                 // for a file without one
-  FileVersion version_;                    // of the file that was read last
+  access::FileVersion version_;            // of the file that was read last
   prometheus::Gauge& keys_;
   prometheus::Counter& reloads_failed_;
   prometheus::Counter& refused_missing_;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/exceptions.h"
 #include "services/router/http/errors.h"
+#include "services/router/metrics.h"
 
 namespace moestro::router {
 
@@ -118,6 +119,7 @@ struct Connection::Exchange {
   bool head_only = false;  // the client asked with HEAD
   bool http10 = false;
   bool chunked = false;  // how the body of the answer is framed
+  std::string path;      // of the endpoint that was meant
 };
 
 Connection::Connection(HttpShared& shared, std::unique_ptr<Transport> transport, const asio::any_io_executor& executor,
@@ -164,7 +166,19 @@ void Connection::Drain() {
   if (idle_ && input_.size() == 0) Close();
 }
 
+Connection::Awaitable<bool> Connection::Open() {
+  std::string why;
+  Opening opening = co_await transport_->Open(why);
+  if (opening == Opening::kDone) co_return open_;
+  if (timed_out_) opening = Opening::kTooSlow;
+  shared_.metrics.CountHandshake(opening);
+  if (opening != Opening::kTooSlow) spdlog::info("HTTP: no TLS with {}: {}", peer_, why);
+  Close();
+  co_return false;
+}
+
 Connection::Awaitable<void> Connection::ReadAll() {
+  if (!co_await Open()) co_return;
   while (open_) {
     if (input_.size() >= kInputBytes) {
       co_await room_.Wait();
@@ -180,6 +194,7 @@ Connection::Awaitable<void> Connection::ReadAll() {
       arrived_.Notify();
       co_return;
     }
+    shared_.metrics.received_bytes.Increment(static_cast<double>(bytes));
     input_.commit(asio::buffer_copy(input_.prepare(bytes), asio::buffer(arriving_, bytes)));
     arrived_.Notify();
   }
@@ -256,7 +271,8 @@ bool Connection::Admit(Exchange& exchange) {
   head.path = *path;
   head.query = target.substr(std::min(query + 1, target.size()));
   const Endpoints::Found found = shared_.endpoints.Find(head);
-  if (found.allowed.empty()) return exchange.Refuse(404, absl::StrCat("there is nothing at ", head.path));
+  exchange.path = found.path;
+  if (found.path.empty()) return exchange.Refuse(404, absl::StrCat("there is nothing at ", head.path));
   const std::string allow = found.allowed + ", OPTIONS";
   if (head.method == "OPTIONS") {
     HttpHeaders headers{{"Allow", allow}};
@@ -384,7 +400,10 @@ std::string Connection::WireHead(const Exchange& exchange, const ResponseHead& h
 // Writes the answer. False if the connection must end after it.
 Connection::Awaitable<bool> Connection::Answer(Exchange& exchange) {
   const std::shared_ptr<Response> response = response_;
-  while (open_) {
+  std::optional<GaugeHold> stream;
+  int status = 0;
+  bool complete = false;
+  while (open_ && !complete) {
     Response::Ready ready = response->Take();
     if (ready.empty()) {
       co_await ready_.Wait();
@@ -396,6 +415,8 @@ Connection::Awaitable<bool> Connection::Answer(Exchange& exchange) {
       exchange.chunked = !ready.head->length && !exchange.http10;
       if ((!ready.head->length && exchange.http10) || shared_.draining) exchange.keep_alive = false;
       head = WireHead(exchange, *ready.head);
+      status = ready.head->status;
+      if (!ready.head->length) stream.emplace(shared_.metrics.streams);
     }
     // All pieces that wait make one chunk.
     if (exchange.chunked && !exchange.head_only && !ready.pieces.empty()) {
@@ -415,11 +436,13 @@ Connection::Awaitable<bool> Connection::Answer(Exchange& exchange) {
     if (!buffers.empty()) {
       response->BeginWrite();
       co_await transport_->Write(buffers, error);
+      if (!error) shared_.metrics.sent_bytes.Increment(static_cast<double>(asio::buffer_size(buffers)));
     }
     response->EndWrite(ready.bytes);
     if (error) Close();
-    if (ready.complete) break;
+    complete = ready.complete;
   }
+  shared_.metrics.CountRequest(exchange.path, open_ ? status : 0);
   response_ = nullptr;
   if (!open_) co_return false;
   deadline_ = Clock::now() + shared_.limits.idle;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "services/router/http/endpoints.h"
+#include "services/router/http/http_metrics.h"
 #include "services/router/http/signal.h"
 #include "services/router/http/transport.h"
 #include "services/router/http/worker_pool.h"
@@ -34,6 +35,7 @@ struct HttpShared {
   const Endpoints& endpoints;
   WorkerPool& workers;
   SlowClients& slow_clients;
+  HttpMetrics& metrics;
   const std::string cors_origin;  // "*", an origin, or empty: none
   BodyBytes bodies = {};
   bool draining = false;
@@ -60,6 +62,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Awaitable = boost::asio::awaitable<T>;
   using Clock = std::chrono::steady_clock;
 
+  Awaitable<bool> Open();
   Awaitable<void> ReadAll();
   Awaitable<void> ServeAll();
   Awaitable<bool> ServeOne();

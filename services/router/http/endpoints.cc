@@ -1,5 +1,6 @@
 #include "services/router/http/endpoints.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -21,10 +22,19 @@ Endpoints::Found Endpoints::Find(const RequestHead& head) const {
   for (const Endpoint& endpoint : endpoints_) {
     if (!Matches(endpoint.path, head.path)) continue;
     if (endpoint.method == method) found.endpoint = &endpoint;
+    found.path = endpoint.path;
     absl::StrAppend(&found.allowed, found.allowed.empty() ? "" : ", ", endpoint.method,
                     endpoint.method == "GET" ? ", HEAD" : "");
   }
   return found;
+}
+
+std::vector<std::string> Endpoints::Paths() const {
+  std::vector<std::string> paths;
+  for (const Endpoint& endpoint : endpoints_) {
+    if (std::ranges::find(paths, endpoint.path) == paths.end()) paths.push_back(endpoint.path);
+  }
+  return paths;
 }
 
 }  // namespace moestro::router

@@ -34,9 +34,12 @@ class Endpoints {  // immutable while it is used; then thread-safe
 
   struct Found {
     const Endpoint* endpoint = nullptr;  // null: none
-    std::string allowed;                 // methods of the path, "GET, HEAD"; empty: no such path
+    std::string path;                    // as it was added; empty: no such path
+    std::string allowed;                 // its methods, "GET, HEAD"
   };
   Found Find(const RequestHead& head) const;
+
+  std::vector<std::string> Paths() const;  // in the order of Add, each once
 
  private:
   std::vector<Endpoint> endpoints_;

@@ -15,6 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "services/router/http/errors.h"
+#include "services/router/http/tls_transport.h"
 
 namespace moestro::router {
 
@@ -30,15 +32,24 @@ constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
 // Connections of one address that is not this machine's own: a quarter of all, so that none takes them all.
 size_t MostOfOneAddress(size_t connections) { return std::max<size_t>(1, connections / 4); }
 
+// An answer without a request, for a connection that ends with it.
+std::string WholeAnswer(const HttpError& error) {
+  return absl::StrCat("HTTP/1.1 ", error.status, " ", ReasonPhrase(error.status),
+                      "\r\nContent-Type: application/json\r\nContent-Length: ", error.body.size(),
+                      "\r\nConnection: close\r\n\r\n", error.body);
+}
+
 }  // namespace
 
 struct HttpServer::Impl {
-  Impl(const HttpOptions& options_in, SlowClients& slow_clients)
+  Impl(const HttpOptions& options_in, SlowClients& slow_clients, MetricsRegistry& registry)
       : options(options_in),
+        metrics(registry),
         shared{.limits = options.limits,
                .endpoints = endpoints,
                .workers = workers,
                .slow_clients = slow_clients,
+               .metrics = metrics,
                .cors_origin = options.cors_origin},
         workers(options.workers),
         acceptor(loop),
@@ -47,16 +58,24 @@ struct HttpServer::Impl {
   absl::Status Listen();
   asio::awaitable<void> Accept();
   void Add(tcp::socket socket);
+  std::unique_ptr<Transport> MakeTransport(tcp::socket socket) const;
   asio::awaitable<void> TickAll();
   void Sweep(std::chrono::steady_clock::time_point now);
+  void NoteOpen() {
+    open = clients.size();
+    metrics.connections.Set(static_cast<double>(clients.size()));
+  }
 
   struct Client {
     std::shared_ptr<Connection> connection;
     std::string address;
   };
 
+  const std::string to_plain_http = WholeAnswer(OpenAiError(400, "this port speaks TLS: use https://"));
+
   // In this order: the loop's end destroys connections, and the workers' end is before it.
   const HttpOptions options;
+  HttpMetrics metrics;
   Endpoints endpoints;
   HttpShared shared;
   asio::io_context loop{1};
@@ -104,6 +123,11 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
   }
 }
 
+std::unique_ptr<Transport> HttpServer::Impl::MakeTransport(tcp::socket socket) const {
+  if (options.tls == nullptr) return std::make_unique<TcpTransport>(std::move(socket));
+  return MakeTlsTransport(std::move(socket), options.tls->Current(), to_plain_http);
+}
+
 void HttpServer::Impl::Add(tcp::socket socket) {
   error_code error;
   const tcp::endpoint peer = socket.remote_endpoint(error);
@@ -114,15 +138,16 @@ void HttpServer::Impl::Add(tcp::socket socket) {
   if (clients.size() >= options.connections || crowd) {
     spdlog::warn("HTTP: {} connections are open, {} of them from {}: refusing one (--http-connections)", clients.size(),
                  of_address, address);
+    metrics.connections_refused.Increment();
     if (of_address == 0) by_address.erase(address);
     return;
   }
   ++of_address;
   socket.set_option(tcp::no_delay(true), error);
-  auto connection = std::make_shared<Connection>(shared, std::make_unique<TcpTransport>(std::move(socket)),
-                                                 loop.get_executor(), address);
+  auto connection =
+      std::make_shared<Connection>(shared, MakeTransport(std::move(socket)), loop.get_executor(), address);
   clients.push_back({connection, address});
-  open = clients.size();
+  NoteOpen();
   connection->Start();
 }
 
@@ -137,7 +162,7 @@ void HttpServer::Impl::Sweep(std::chrono::steady_clock::time_point now) {
     if (--address->second == 0) by_address.erase(address);
     client = clients.erase(client);
   }
-  open = clients.size();
+  NoteOpen();
 }
 
 asio::awaitable<void> HttpServer::Impl::TickAll() {
@@ -149,10 +174,11 @@ asio::awaitable<void> HttpServer::Impl::TickAll() {
   }
 }
 
-HttpServer::HttpServer(const HttpOptions& options, SlowClients& clients)
-    : impl_(std::make_unique<Impl>(options, clients)) {}
+HttpServer::HttpServer(const HttpOptions& options, SlowClients& clients, MetricsRegistry& registry)
+    : impl_(std::make_unique<Impl>(options, clients, registry)) {}
 
 absl::Status HttpServer::Start(Endpoints endpoints) {
+  impl_->metrics.AddEndpoints(endpoints);
   impl_->endpoints = std::move(endpoints);
   MOE_RETURN_IF_ERROR(impl_->Listen());
   Impl* const server = impl_.get();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/access/tls_context.h"
 #include "services/router/http/connection.h"
 
 namespace moestro::router {
@@ -16,12 +17,13 @@ struct HttpOptions {
   size_t workers = 512;          // requests that run at once
   std::string cors_origin = {};  // what a browser's page may come from: "*", or one origin; empty: none
   HttpLimits limits = {};
+  const access::TlsContext* tls = nullptr;  // null: plain HTTP; must outlive the server
 };
 
 class HttpServer {
  public:
-  // `clients` must outlive the server.
-  HttpServer(const HttpOptions& options, SlowClients& clients);
+  // `clients` and the registry must outlive the server.
+  HttpServer(const HttpOptions& options, SlowClients& clients, MetricsRegistry& registry);
   ~HttpServer();  // ends all requests
 
   // Listens and serves; call it once. UNAVAILABLE names an address that is taken.

@@ -7,14 +7,21 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace moestro::router {
 
+// How the beginning of a stream went. kTooSlow: somebody closed the stream because it took too long.
+enum class Opening { kDone, kPlainHttp, kClientCertificate, kClosed, kTooSlow, kFailed };
+inline constexpr size_t kOpenings = 6;
+
 class Transport {
  public:
   virtual ~Transport() = default;
+  // Makes the stream ready for Read and Write; call it once, first. `why`: what went wrong, in words.
+  virtual boost::asio::awaitable<Opening> Open(std::string& why) = 0;
   // What has arrived; 0 and an error at the end of the stream. One at a time.
   virtual boost::asio::awaitable<size_t> Read(boost::asio::mutable_buffer buffer, boost::system::error_code& error) = 0;
   // All of it. One at a time.
@@ -30,6 +37,7 @@ class TcpTransport final : public Transport {
  public:
   explicit TcpTransport(boost::asio::ip::tcp::socket socket) : socket_(std::move(socket)) {}
 
+  boost::asio::awaitable<Opening> Open(std::string&) override { co_return Opening::kDone; }
   boost::asio::awaitable<size_t> Read(boost::asio::mutable_buffer buffer, boost::system::error_code& error) override {
     co_return co_await socket_.async_read_some(buffer, boost::asio::redirect_error(boost::asio::use_awaitable, error));
   }

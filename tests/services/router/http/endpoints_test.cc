@@ -30,5 +30,11 @@ TEST_F(EndpointsTest, TellsWhatAPathTakes) {
   EXPECT_EQ(endpoints_.Find({.method = "GET", .path = "/A"}).allowed, "");
 }
 
+TEST_F(EndpointsTest, NamesEachPathOnce) {
+  EXPECT_EQ(endpoints_.Paths(), (std::vector<std::string>{"/a", "/b/*"}));
+  EXPECT_EQ(endpoints_.Find({.method = "PUT", .path = "/b/c"}).path, "/b/*");
+  EXPECT_EQ(endpoints_.Find({.method = "GET", .path = "/c"}).path, "");
+}
+
 }  // namespace
 }  // namespace moestro::router

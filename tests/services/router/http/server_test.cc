@@ -50,7 +50,7 @@ class HttpServerTest : public ::testing::Test {
 
   void Start(HttpOptions options = {}) {
     options.address = "127.0.0.1:0";
-    server_ = std::make_unique<HttpServer>(options, clients_);
+    server_ = std::make_unique<HttpServer>(options, clients_, registry_);
     Endpoints endpoints;
     endpoints.Add({.method = "POST", .path = "/echo", .handle = [](HttpRequest& request, Response& response) {
                      return response.Send(200, {}, request.body.text);
@@ -231,7 +231,7 @@ TEST_F(HttpServerTest, DrainingLetsAnswersEnd) {
 
 TEST_F(HttpServerTest, ATakenAddressIsNamed) {
   Start();
-  HttpServer second({.address = "127.0.0.1:" + std::to_string(server_->port())}, clients_);
+  HttpServer second({.address = "127.0.0.1:" + std::to_string(server_->port())}, clients_, registry_);
   const absl::Status status = second.Start({});
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("--http-address"));
