@@ -31,15 +31,17 @@ absl::Status CheckMemory(const device::Device& device, int64_t weights, int64_t 
 }  // namespace
 
 struct CudaDecode::LaneState {
-  LaneState(CudaActivations&& its_activations, StepRows&& its_inputs, device::PinnedBuffer<uint16_t>&& its_entries,
-            device::PinnedBuffer<int32_t>&& its_has_nan)
+  LaneState(CudaActivations&& its_activations, StepRows&& its_inputs, device::Memory its_packed_page,
+            device::PinnedBuffer<uint16_t>&& its_entries, device::PinnedBuffer<int32_t>&& its_has_nan)
       : activations(std::move(its_activations)),
         inputs(std::move(its_inputs)),
+        packed_page(std::move(its_packed_page)),
         entries(std::move(its_entries)),
         has_nan(std::move(its_has_nan)) {}
 
   CudaActivations activations;
   StepRows inputs;
+  device::Memory packed_page;              // of DevicePages::CopyMissingPages; none where pages are rows
   device::PinnedBuffer<uint16_t> entries;  // [num_layers, rows, kv_dim]: what the step adds to the cache
   device::PinnedBuffer<int32_t> has_nan;   // [num_layers]
 
@@ -123,8 +125,11 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
   const kv::KvGeometry geometry{
       .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = std::max(options.kv_pages, own_pages)};
   const int64_t pages_bytes = geometry.page_count * geometry.page_bytes();
-  MOE_RETURN_IF_ERROR(CheckMemory(device, DeviceWeights::Bytes(spec, weights), pages_bytes,
-                                  kMaxLanes * CudaActivations::Bytes(spec, CudaSizes::OfStep(options.max_rows))));
+  kv::KvGeometry of_pool = geometry;
+  of_pool.kv_heads = spec.num_kv_heads;
+  const int64_t packed_bytes = of_pool.kv_heads > 0 ? of_pool.page_bytes() : 0;
+  const int64_t lane_bytes = CudaActivations::Bytes(spec, CudaSizes::OfStep(options.max_rows)) + packed_bytes;
+  MOE_RETURN_IF_ERROR(CheckMemory(device, DeviceWeights::Bytes(spec, weights), pages_bytes, kMaxLanes * lane_bytes));
   MOE_ASSIGN_OR_RETURN(DeviceWeights device_weights, DeviceWeights::Copy(device, spec, weights));
   MOE_ASSIGN_OR_RETURN(device::Memory pages, device.Allocate(pages_bytes, "KV pages"));
   std::unique_ptr<CudaDecode> decode(
@@ -146,11 +151,15 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
     MOE_ASSIGN_OR_RETURN(auto activations,
                          CudaActivations::Allocate(device, spec, CudaSizes::OfStep(options.max_rows)));
     MOE_ASSIGN_OR_RETURN(StepRows inputs, StepRows::Create(device, spec, limits));
+    device::Memory packed_page;
+    if (packed_bytes > 0) {
+      MOE_ASSIGN_OR_RETURN(packed_page, device.Allocate(packed_bytes, "a packed KV page"));
+    }
     MOE_ASSIGN_OR_RETURN(auto entries, device::PinnedBuffer<uint16_t>::Create(
                                            device, spec.num_layers * options.max_rows * spec.kv_dim()));
     MOE_ASSIGN_OR_RETURN(auto has_nan, device::PinnedBuffer<int32_t>::Create(device, spec.num_layers));
-    auto state =
-        std::make_unique<LaneState>(std::move(activations), std::move(inputs), std::move(entries), std::move(has_nan));
+    auto state = std::make_unique<LaneState>(std::move(activations), std::move(inputs), std::move(packed_page),
+                                             std::move(entries), std::move(has_nan));
     state->sequences.reserve(static_cast<size_t>(options.max_sequences));
     decode->lanes_.push_back(std::move(state));
   }
@@ -181,7 +190,8 @@ absl::Status CudaDecode::Embed(int lane, device::Stream& stream) {
   LaneState& state = Lane(lane);
   const model::CheckedBatch& batch = *state.batch;
   for (const model::SequenceRun& run : batch.runs) {
-    MOE_RETURN_IF_ERROR(pages_.CopyMissingPages(batch.pages(run.begin), batch.rows[run.begin].position, stream));
+    MOE_RETURN_IF_ERROR(pages_.CopyMissingPages(batch.pages(run.begin), batch.rows[run.begin].position,
+                                                state.packed_page.data(), stream));
   }
   MOE_RETURN_IF_ERROR(state.inputs.Upload(spec_, rope_, host_weights_.embedding, batch, stream));
   return stream.Launch({.name = "embed", .cost = {}, .run = [this, &state](void* native) {

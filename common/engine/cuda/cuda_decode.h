@@ -5,8 +5,7 @@
 //
 // Routed experts that the device holds go through a launch in groups of up to cuda::kMaxMatrices.
 //
-// In a step nothing is allocated, and the host waits for the device where lanes wait for choices, and for the logits. A
-// sequence's first step is other: the host takes packed pages apart, since the device holds rows.
+// In a step nothing is allocated, and the host waits for the device where lanes wait for choices, and for the logits.
 #pragma once
 
 #include <cstdint>

@@ -5,12 +5,25 @@
 #include "absl/strings/str_format.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
+#include "common/kernels/cuda/call.h"
 
 namespace moestro::engine {
 namespace {
 
 // Leases that are remembered: more than run at a time. One that was forgotten is copied again.
 constexpr size_t kMostResidents = 256;
+
+// The next page's copy waits for it, on the same stream.
+device::Kernel Unpack(const kv::KvGeometry& of_pool, const uint8_t* packed, uint8_t* page) {
+  const cuda::UnpackBlocksArgs args{.packed = reinterpret_cast<const uint16_t*>(packed),
+                                    .layers = of_pool.num_layers,
+                                    .kv_heads = of_pool.kv_heads,
+                                    .head_dim = of_pool.heads().dim,
+                                    .rows = reinterpret_cast<uint16_t*>(page)};
+  return {.name = "unpack", .cost = {}, .run = [args](void* native) {
+            return LaunchStatus(cuda::LaunchUnpackBlocks(args, static_cast<cuda::Stream>(native)));
+          }};
+}
 
 }  // namespace
 
@@ -19,7 +32,8 @@ DevicePages::Resident* DevicePages::Find(uint64_t lease) {
   return found == residents_.end() ? nullptr : &*found;
 }
 
-absl::Status DevicePages::CopyMissingPages(const kv::KvPages& pages, int64_t tokens, device::Stream& stream) {
+absl::Status DevicePages::CopyMissingPages(const kv::KvPages& pages, int64_t tokens, uint8_t* packed,
+                                           device::Stream& stream) {
   MutexLock lock(mutex_);
   const Resident* resident = pages.lease() == 0 ? nullptr : Find(pages.lease());
   const int64_t present = resident == nullptr ? 0 : resident->tokens;
@@ -30,27 +44,13 @@ absl::Status DevicePages::CopyMissingPages(const kv::KvPages& pages, int64_t tok
           absl::StrFormat("page %d of a KV pool of %d pages on the device", pages.page(block), geometry_.page_count));
     }
     uint8_t* const page = memory_.data() + pages.page(block) * geometry_.page_bytes();
-    if (pages.geometry().kv_heads == 0) {
-      MOE_RETURN_IF_ERROR(stream.CopyToDevice(page, pages.PageMemory(block), geometry_.page_bytes()));
-    } else {
-      MOE_RETURN_IF_ERROR(CopyRows(pages, block, page, stream));
-    }
+    const kv::KvGeometry& of_pool = pages.geometry();
+    const bool is_packed = of_pool.kv_heads > 0;
+    MOE_RETURN_IF_ERROR(stream.CopyToDevice(is_packed ? packed : page, pages.PageMemory(block), of_pool.page_bytes()));
+    if (is_packed) MOE_RETURN_IF_ERROR(stream.Launch(Unpack(of_pool, packed, page)));
     ++copied_pages_;
   }
   return absl::OkStatus();
-}
-
-absl::Status DevicePages::CopyRows(const kv::KvPages& pages, int64_t block, uint8_t* page,
-                                   device::Stream& stream) const {
-  const int64_t layer_numbers = geometry_.block_elements(), first = block * kv::kPageTokens;
-  std::vector<uint16_t> rows(geometry_.num_layers * layer_numbers);
-  for (int64_t layer = 0; layer < geometry_.num_layers; ++layer) {
-    pages.ReadRows(layer, {first, first + kv::kPageTokens}, rows.data() + layer * layer_numbers);
-  }
-  const absl::Status copied =
-      stream.CopyToDevice(page, reinterpret_cast<const uint8_t*>(rows.data()), geometry_.page_bytes());
-  const absl::Status done = stream.Synchronize();
-  return copied.ok() ? done : copied;
 }
 
 void DevicePages::MarkResident(uint64_t lease, int64_t tokens) {

@@ -1,9 +1,10 @@
 // The KV pool's pages on the device: page i of the pool is page i here, of all layers, in rows.
 //
-// A sequence's pages are taken over when it first comes: one copy a page. After that the device writes what its steps
-// add, here and (cuda_decode.h) in the pool, where a sequence can go on without the device. What a lease holds never
-// changes, and a page that is given back comes with another lease, so a lease and a number of its tokens tell what the
-// device has. A page that several leases share is copied for each of them: the same bytes.
+// A sequence's pages are taken over when it first comes: one copy a page, and for packed pages one kernel. After that
+// the device writes what its steps add, here and (cuda_decode.h) in the pool, where a sequence can go on without the
+// device. What a lease holds never changes, and a page that is given back comes with another lease, so a lease and a
+// number of its tokens tell what the device has. A page that several leases share is copied for each of them: the same
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,10 @@ class DevicePages {
   DevicePages(device::Memory memory, const kv::KvGeometry& geometry)
       : memory_(std::move(memory)), geometry_(geometry) {}
 
-  // Puts copies on the stream of what the device lacks of the sequence's first `tokens` tokens. INTERNAL for pages that
-  // are none of the pool's. Thread-safe.
-  absl::Status CopyMissingPages(const kv::KvPages& pages, int64_t tokens, device::Stream& stream);
+  // Puts copies on the stream of what the device lacks of the sequence's first `tokens` tokens. packed: on the device,
+  // the stream's own memory for a page as the pool has it; only for packed pages. INTERNAL for pages that are none of
+  // the pool's. Thread-safe.
+  absl::Status CopyMissingPages(const kv::KvPages& pages, int64_t tokens, uint8_t* packed, device::Stream& stream);
   // The device has the lease's first `tokens` tokens. Thread-safe.
   void MarkResident(uint64_t lease, int64_t tokens);
 
@@ -41,8 +43,6 @@ class DevicePages {
     int64_t tokens = 0;
     int64_t last_use = 0;
   };
-  // Copies the rows of a packed page. Returns when they are there.
-  absl::Status CopyRows(const kv::KvPages& pages, int64_t block, uint8_t* page, device::Stream& stream) const;
   // The lease's entry, or null.
   Resident* Find(uint64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -5,6 +5,7 @@
 #include "common/kernels/cuda/ptx.cuh"
 #include "common/kernels/cuda/reduce.cuh"
 #include "common/kernels/cuda/silu.cuh"
+#include "common/tensor/packed_matrix.h"
 
 namespace moestro::cuda {
 namespace {
@@ -164,6 +165,45 @@ __global__ void __launch_bounds__(kThreads) StoreKeysValuesKernel(StoreKeysValue
   }
 }
 
+constexpr int kBlockTokens = 64;
+constexpr int kUnpackWords = 32;                 // of a row, two numbers each
+constexpr int kUnpackStride = kUnpackWords + 1;  // of a token in shared memory: lanes of 32 tokens hit different banks
+
+// A block of threads takes up to 64 elements of the keys (grid.z 0) or values (1) of a layer and head.
+__global__ void __launch_bounds__(kThreads) UnpackBlocksKernel(UnpackBlocksArgs args) {
+  uint32_t* const shared = reinterpret_cast<uint32_t*>(DynamicShared());
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t layer = blockIdx.x / args.kv_heads, head = blockIdx.x % args.kv_heads;
+  const int first = static_cast<int>(blockIdx.y) * 2 * kUnpackWords;
+  const int words = static_cast<int>(min(int64_t{kUnpackWords}, (args.head_dim - first) / 2));
+  const int64_t key_numbers = kBlockTokens * args.head_dim;
+  const int64_t value_numbers = (args.head_dim + kRowGroup - 1) / kRowGroup * kRowGroup * kBlockTokens;
+  const uint16_t* const packed = args.packed + (layer * args.kv_heads + head) * (key_numbers + value_numbers) +
+                                 (blockIdx.z == 0 ? 0 : key_numbers);
+  const uint32_t* const from = reinterpret_cast<const uint32_t*>(packed + int64_t{first} * kBlockTokens);
+  if (blockIdx.z == 0) {  // a word: two elements of a token
+    for (int at = thread; at < words * kBlockTokens; at += kThreads) {
+      shared[at % kBlockTokens * kUnpackStride + at / kBlockTokens] = from[at];
+    }
+  } else {  // a word: two tokens of an element; rows beyond the last element are padding
+    uint16_t* const halves = reinterpret_cast<uint16_t*>(shared);
+    for (int at = thread; at < kBlockTokens / 2 * kBlockTokens; at += kThreads) {
+      const int element = at % kBlockTokens, token = at / kBlockTokens * 2;
+      if (element >= 2 * words) continue;
+      halves[token * 2 * kUnpackStride + element] = static_cast<uint16_t>(from[at]);
+      halves[(token + 1) * 2 * kUnpackStride + element] = static_cast<uint16_t>(from[at] >> 16);
+    }
+  }
+  __syncthreads();
+  const int64_t row_words = args.kv_heads * args.head_dim;  // keys and values
+  uint32_t* const to = reinterpret_cast<uint32_t*>(args.rows) + layer * kBlockTokens * row_words +
+                       (blockIdx.z == 0 ? 0 : row_words / 2) + head * args.head_dim / 2 + first / 2;
+  for (int at = thread; at < kBlockTokens * kUnpackWords; at += kThreads) {
+    const int token = at / kUnpackWords, word = at % kUnpackWords;
+    if (word < words) to[token * row_words + word] = shared[token * kUnpackStride + word];
+  }
+}
+
 // Blocks per row of `width` elements: enough threads for few wide rows, one block per row if there are many.
 unsigned BlocksPerRow(int64_t rows, int64_t width) {
   constexpr int64_t kEnoughBlocks = 1024;
@@ -270,6 +310,15 @@ LaunchResult LaunchStoreKeysValues(const StoreKeysValuesArgs& args, Stream strea
   }
   return Launch("store_keys_values", StoreKeysValuesKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads), 0,
                 stream, args);
+}
+
+LaunchResult LaunchUnpackBlocks(const UnpackBlocksArgs& args, Stream stream) {
+  if (args.layers == 0) return {};
+  if (args.kv_heads < 1 || args.head_dim < 4 || args.head_dim % 4 != 0) return {kInvalidArgument};
+  const dim3 grid(static_cast<unsigned>(args.layers * args.kv_heads),
+                  static_cast<unsigned>((args.head_dim / 2 + kUnpackWords - 1) / kUnpackWords), 2);
+  return Launch("unpack_blocks", UnpackBlocksKernel, grid, dim3(kThreads),
+                kBlockTokens * kUnpackStride * sizeof(uint32_t), stream, args);
 }
 
 }  // namespace moestro::cuda

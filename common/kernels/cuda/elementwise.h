@@ -124,4 +124,15 @@ struct StoreKeysValuesArgs {
 };
 LaunchResult LaunchStoreKeysValues(const StoreKeysValuesArgs& args, Stream stream);
 
+// Blocks of 64 tokens of grouped queries, one a layer, from the KV pool's packed form (common/kv/kv_block.h) to rows:
+// BF16 [layers, 64, kv_dim], a token's keys of all KV heads, then their values. Copies numbers, of absent tokens too.
+struct UnpackBlocksArgs {
+  const uint16_t* packed = nullptr;  // [layers] blocks; aligned to 4 bytes, as `rows`
+  int64_t layers = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;  // a multiple of 4
+  uint16_t* rows = nullptr;
+};
+LaunchResult LaunchUnpackBlocks(const UnpackBlocksArgs& args, Stream stream);
+
 }  // namespace moestro::cuda

@@ -237,8 +237,8 @@ TEST_F(HybridDecodeTest, GroupedQueries) {
     spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
     const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
     HybridSubject subject(*model.segment, kMaxRows, 16);
-    const Conversation conversation(subject, 3);
-    CheckCuts(subject, conversation, conversation.Step(), {3, 1});
+    const Conversation conversation(subject, 5);  // the last one has two pages
+    CheckCuts(subject, conversation, conversation.Step(), {5, 1});
     CheckCuts(subject, conversation, conversation.Step(/*chunk=*/19), {2});
   }
 }

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "common/base/math.h"
+#include "common/kv/kv_block.h"
 #include "tests/cuda/kernels/numbers.h"
 
 namespace moestro::cuda {
@@ -395,6 +396,37 @@ TEST(CudaElementwiseTest, StoreKeysValuesOfSeveralSequences) {
   sequences.ExpectStored(alone.Download(), pages.Download(), kKv);
 }
 
+// Blocks as the KV pool has them, from entries of which each number is another; heads whose values fill no group of
+// rows.
+TEST(CudaElementwiseTest, UnpacksBlocksOfKeysAndValues) {
+  constexpr int64_t kLayers = 3;
+  for (const kv::PackedHeads heads : {kv::PackedHeads{1, 4}, {3, 16}, {2, 64}, {1, 80}, {2, 128}, {1, 196}}) {
+    SCOPED_TRACE(testing::Message() << heads.kv_heads << " heads of " << heads.dim);
+    const int64_t kv_dim = 2 * heads.kv_heads * heads.dim, numbers = kLayers * kv::kBlockTokens * kv_dim;
+    const std::vector<uint16_t> entries = RandomBf16(numbers, 37);
+    std::vector<uint16_t> packed(kLayers * heads.elements(), kUntouched);
+    for (int64_t at = 0; at < numbers; ++at) {
+      const int64_t layer = at / kv_dim / kv::kBlockTokens, token = at / kv_dim % kv::kBlockTokens,
+                    in_entry = at % kv_dim;
+      const int64_t head = in_entry / heads.dim % heads.kv_heads, i = in_entry % heads.dim;
+      const bool is_key = in_entry < kv_dim / 2;
+      packed[layer * heads.elements() + (is_key ? heads.Key(head, token, i) : heads.Value(head, token, i))] =
+          entries[at];
+    }
+    const DeviceArray<uint16_t> device_packed(packed), rows(numbers + 1);
+    ASSERT_TRUE(Ran(LaunchUnpackBlocks({.packed = device_packed.get(),
+                                        .layers = kLayers,
+                                        .kv_heads = heads.kv_heads,
+                                        .head_dim = heads.dim,
+                                        .rows = rows.get()},
+                                       nullptr)));
+    const std::vector<uint16_t> got = rows.Download();
+    EXPECT_TRUE(std::equal(entries.begin(), entries.end(), got.begin()));
+    EXPECT_EQ(got.back(), kUntouched);
+  }
+  EXPECT_EQ(LaunchUnpackBlocks({.layers = 1, .kv_heads = 1, .head_dim = 6}, nullptr).error, kInvalidArgument);
+}
+
 // Exact additions in the order of the parts; bytes after the last element stay unchanged.
 TEST(CudaElementwiseTest, SumPartsInOrder) {
   for (const int64_t n : {1, 255, 257, 1000}) {
@@ -479,6 +511,7 @@ TEST(CudaElementwiseTest, NoRowsLaunchNothing) {
   EXPECT_TRUE(Ran(LaunchRotateHeads(nullptr, 0, 1, 8, 0, {}, nullptr, nullptr)));
   EXPECT_TRUE(Ran(LaunchStoreLatent({}, nullptr)));
   EXPECT_TRUE(Ran(LaunchStoreKeysValues({}, nullptr)));
+  EXPECT_TRUE(Ran(LaunchUnpackBlocks({}, nullptr)));
 }
 
 }  // namespace
