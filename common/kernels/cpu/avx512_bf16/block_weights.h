@@ -258,16 +258,18 @@ constexpr float kByteUnit = 0x1p-24f;
   *mins = _mm512_and_si512(_mm512_ternarylogic_epi32(min_high, _mm512_srli_epi16(third, 4), low, kByMask), lower_six);
 }
 
-// Scales and mins of a span of a packed block with this header; prefetches the headers ahead beside the first span,
-// into L2 only if `kFar`.
-template <DType kType, bool kFar = false>
+// What ExpandHeader fetches beside a block's first span: the header kCodesAhead behind, into L1 or L2.
+enum class HeaderFetch { kNone, kNear, kFar };
+
+// Scales and mins of a span of a packed block with this header.
+template <DType kType, HeaderFetch kFetch = HeaderFetch::kNear>
 static inline void ExpandHeader(const uint8_t* header, int64_t span, SpanScales* out) {
   constexpr BlockFormat kFormat = FormatOf(kType);
   constexpr int64_t kTileBytes = kFormat.header_bytes / kVectors;  // of most formats
-  if (span == 0) {
+  if (kFetch != HeaderFetch::kNone && span == 0) {
     for (int64_t line = 0; line < kFormat.header_bytes; line += 64) {
       const uint8_t* const ahead = header + line + kCodesAhead;
-      kFar ? PrefetchFar(ahead) : Prefetch(ahead);
+      kFetch == HeaderFetch::kFar ? PrefetchFar(ahead) : Prefetch(ahead);
     }
   }
 #pragma GCC unroll 1

@@ -1,212 +1,155 @@
-// Formats of blocks times coded spans by vpdpbusd: unsigned codes of weights times signed codes of inputs. Few tokens
-// take codes where they lie, expanded on the fly; more share a panel of bytes (common/kernels/cpu/linear_spans.h).
-#include <immintrin.h>
-
+// Formats of blocks times coded spans by vpdpbusd: unsigned codes of weights times signed codes of inputs
+// (span_panel.h). Few tokens take codes where they lie. For more, the first ones do, and leave the bytes in a panel
+// that the others use. Meanwhile the next codes come from memory.
 #include "common/kernels/cpu/avx512_bf16/block_weights.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
+#include "common/kernels/cpu/avx512_bf16/linear_pass.h"
+#include "common/kernels/cpu/avx512_bf16/span_panel.h"
 #include "common/kernels/cpu/linear_spans.h"
 
 namespace moestro::avx512_bf16 {
 
-// Tokens whose products are computed as codes are expanded.
+// Tokens that take codes where they lie.
 constexpr int64_t kFewSpanTokens = 4;
+// Tokens of a register block: 12 sums and 12 parts leave 8 of 32 registers for bytes, scales and inputs. With 4, whose
+// parts are in memory, 128 tokens have 0.66 instead of 0.79 of the rate of vpdpbusd.
+constexpr int64_t kSpanBlockTokens = 3;
+constexpr int64_t kChunkSpans = 2;  // whose codes and panels all tokens use in turn
+
+struct SpanScratch {
+  alignas(64) float totals[kPassGroups][kBatchTokens * kRowGroup];
+  alignas(64) uint8_t panels[kChunkSpans][kCodeSpan * kRowGroup];
+  SpanScales scales[kChunkSpans];
+};
 
 namespace {  // for internal linkage of the members
 
-struct VnniSpans {
-  typedef uint32_t Words __attribute__((vector_size(64)));
-  using Ints = __m512i;
-  using Floats = __m512;
-  using Scales = SpanScales[spans::kPanelSpans];
-  static constexpr int64_t kLanes = 16;
-  // 12 sums and 12 parts leave 8 of 32 registers for bytes, scales and inputs.
-  static constexpr int kTokens = 3;
-  static constexpr int kVectors = 4;
-  static constexpr bool kSignedBytes = false;
-
-  [[gnu::always_inline]] static inline Words LoadWords(const uint8_t* p) {
-    return reinterpret_cast<Words>(_mm512_loadu_si512(p));
-  }
-  [[gnu::always_inline]] static inline void StoreWords(uint8_t* p, Words words) {
-    _mm512_store_si512(p, reinterpret_cast<__m512i>(words));
-  }
-  [[gnu::always_inline]] static inline Words LookUp(const spans::ByteTable& table, Words words) {
-    // The permutation looks at six bits of an index: the entries lie there four times.
-    const __m512i entries = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table.bytes)));
-    return reinterpret_cast<Words>(_mm512_permutexvar_epi8(reinterpret_cast<__m512i>(words), entries));
-  }
-  template <int kPlace>
-  [[gnu::always_inline]] static inline Words FifthBits(Words words) {
-    // Byte i becomes eight bits from bit byte i of this on.
-    constexpr uint64_t kFirst = 0x3230222012100200 + 0x0101010101010101 * ((kPlace + 60) % 64);
-    const __m512i from = _mm512_set1_epi64(static_cast<long long>(kFirst & 0x3f3f3f3f3f3f3f3f));
-    return reinterpret_cast<Words>(_mm512_multishift_epi64_epi8(from, reinterpret_cast<__m512i>(words)));
-  }
-  [[gnu::always_inline]] static inline Words Merge(uint32_t mask, Words a, Words b) {
-    constexpr int kByFirst = 0xca;  // bits of the second operand where the first has ones, else of the third
-    return reinterpret_cast<Words>(_mm512_ternarylogic_epi32(_mm512_set1_epi32(static_cast<int>(mask)),
-                                                             reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b),
-                                                             kByFirst));
-  }
-  [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) { avx512_bf16::Prefetch(p + kCodesAhead); }
-  [[gnu::always_inline]] static inline Ints ZeroInts() { return _mm512_setzero_si512(); }
-  [[gnu::always_inline]] static inline Ints StartOf(const int32_t* p) { return _mm512_set1_epi32(*p); }
-  template <int kBits>
-  [[gnu::always_inline]] static inline Ints ShiftLeft(Ints v) {
-    return _mm512_slli_epi32(v, kBits);
-  }
-  [[gnu::always_inline]] static inline Floats ToFloat(Ints v) { return _mm512_cvtepi32_ps(v); }
-  [[gnu::always_inline]] static inline Floats ZeroFloats() { return _mm512_setzero_ps(); }
-  [[gnu::always_inline]] static inline Floats Broadcast(float f) { return _mm512_set1_ps(f); }
-  [[gnu::always_inline]] static inline Floats LoadFloats(const float* p) { return _mm512_load_ps(p); }
-  [[gnu::always_inline]] static inline void StoreFloats(float* p, Floats v) { _mm512_store_ps(p, v); }
-  [[gnu::always_inline]] static inline Floats Fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-
-  template <DType kType>
-  static inline void ExpandScales(const uint8_t* header, int64_t span, int64_t slot, Scales* scales) {
-    ExpandHeader<kType>(header, span, *scales + slot);
-  }
-  template <DType kType>
-  [[gnu::always_inline]] static inline const float* ScalesOf(const Scales& scales, int64_t slot) {
-    return scales[slot].scales[0];
-  }
-  template <DType kType>
-  [[gnu::always_inline]] static inline const float* MinsOf(const Scales& scales, int64_t slot) {
-    return scales[slot].mins[0];
-  }
-
-  [[gnu::always_inline]] static inline __m512i Four(const int8_t* codes) {
-    int32_t four;
-    __builtin_memcpy(&four, codes, sizeof four);
-    return _mm512_set1_epi32(four);
-  }
-  template <DType kType, int kCount, int kQuads>
-  [[gnu::always_inline]] static inline void AddQuads(const uint8_t* panel, const int8_t* codes, int64_t stride,
-                                                     Ints (&sums)[kCount][kVectors]) {
-    constexpr int kTurn = kQuads < 8 ? kQuads : 8;
-#pragma GCC unroll 1
-    for (int begin = 0; begin < kQuads; begin += kTurn, panel += kTurn * spans::kQuadBytes, codes += 4 * kTurn) {
-#pragma GCC unroll 8
-      for (int q = 0; q < kTurn; ++q) {
-        KeepOrder();
-        __m512i x[kCount];
-#pragma GCC unroll 8
-        for (int t = 0; t < kCount; ++t) x[t] = Four(codes + 4 * q + t * stride);
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
-          const __m512i bytes = _mm512_load_si512(panel + q * spans::kQuadBytes + v * 64);
-#pragma GCC unroll 8
-          for (int t = 0; t < kCount; ++t) sums[t][v] = _mm512_dpbusd_epi32(sums[t][v], bytes, x[t]);
-        }
-      }
-    }
-  }
-};
-
-// A group's totals of a few tokens, [kCount][64 rows], in registers span by span.
-template <DType kType, int kCount>
-class FewTokens {
-  using U = spans::Unit<kType>;
-  static constexpr BlockFormat kFormat = FormatOf(kType);
-  static constexpr int kSubBlock = kFormat.sub_block;
-  static constexpr int64_t kBlockSpans = kFormat.block / kCodeSpan;
-  // Codes of five bits are fetched into L2: one token has 0.9 of read bandwidth instead of 0.65. Other formats lose
-  // 0.1.
-  static constexpr bool kFar = kFormat.code_bits == 5;
-
+// At most kPassGroups row groups for more than kFewSpanTokens and at most kBatchTokens tokens.
+template <DType kType>
+class SpanPass {
  public:
-  static inline void MultiplyGroup(const uint8_t* group, int64_t spans, const spans::CodedTokens& x, float* totals) {
-    SpanScales scales;
-    for (int64_t span = 0; span < spans; ++span) {
-      const int64_t of_block = span % kBlockSpans;
-      const uint8_t* header = group + span / kBlockSpans * kFormat.packed_block_bytes();
-      ExpandHeader<kType, kFar>(header, of_block, &scales);
-      constexpr int64_t kSpanBytes = kCodeSpan * kRowGroup * kFormat.code_bits / 8;
-      AddSpan(header + kFormat.header_bytes + of_block * kSpanBytes, scales, x, span, totals);
+  SpanPass(const PackedMatrix& w, SpanScratch& scratch, int64_t row, int64_t row_end)
+      : w_(w), scratch_(scratch), row_(row), rows_(Min(kPassGroups * kRowGroup, row_end - row)) {}
+
+  // y starts at the pass's first row.
+  void Run(const spans::CodedTokens& x, int64_t tokens, float* y, int64_t y_stride, bool add) {
+    for (int64_t g = 0; g < groups_; ++g) {
+      for (int64_t i = 0; i < tokens * kRowGroup; i += 16) _mm512_store_ps(scratch_.totals[g] + i, _mm512_setzero_ps());
     }
+    for (Place at{0, 0}; at.span < spans_; at = After(at)) AddChunk(at, x, tokens);
+    StoreTotals(scratch_.totals, rows_, tokens, y, y_stride, add);
   }
 
  private:
-  static inline void AddSpan(const uint8_t* codes, const SpanScales& scales, const spans::CodedTokens& x, int64_t span,
-                             float* totals) {
-    const spans::CodedTokens tokens = x;  // in registers, despite writes through pointers
-    __m512 parts[kCount][kVectors] = {};
-#pragma GCC unroll 1
-    for (int64_t j = 0; j < kCodeSpan / kSubBlock; ++j) {
-      __m512i sums[kCount][kVectors];
-#pragma GCC unroll 4
-      for (int t = 0; t < kCount; ++t) {
-        const __m512i start = spans::Start<VnniSpans, kType>(tokens.Span(t, span), j);
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) sums[t][v] = start;
-      }
-      const int8_t* inputs = tokens.Span(0, span).codes + j * kSubBlock;
-#pragma GCC unroll 4
-      for (int i = 0; i < kSubBlock; i += U::kInputs, codes += U::kStepBytes) {
-        AddUnits(codes, inputs + i, tokens.stride, sums, spans::NumbersBelow<U::kQuads>());
-      }
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
-        const __m512 scale = _mm512_load_ps(scales.scales[j] + v * kTileRows);
-        const __m512 min = kFormat.has_mins ? _mm512_load_ps(scales.mins[j] + v * kTileRows) : scale;
-#pragma GCC unroll 4
-        for (int t = 0; t < kCount; ++t) {
-          parts[t][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t][v]), scale, parts[t][v]);
-          if (kFormat.has_mins) {
-            const __m512i minus_sum = VnniSpans::StartOf(spans::MinusSum<kType>(tokens.Span(t, span), j));
-            parts[t][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(minus_sum), min, parts[t][v]);
-          }
-        }
-      }
-    }
-#pragma GCC unroll 4
-    for (int t = 0; t < kCount; ++t) {
-      const __m512 scale = _mm512_set1_ps(spans::SpanScale<kType>(tokens.Span(t, span)));
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
-        float* total = totals + t * kRowGroup + v * kTileRows;
-        _mm512_store_ps(total, _mm512_fmadd_ps(parts[t][v], scale, _mm512_load_ps(total)));
-      }
-    }
+  static constexpr BlockFormat kFormat = FormatOf(kType);
+  static constexpr int64_t kBlockSpans = kFormat.block / kCodeSpan;
+  static constexpr int64_t kSpanBytes = kCodeSpan * kRowGroup * kFormat.code_bits / 8;
+  static constexpr int64_t kChunkBytes = kChunkSpans * kCodeSpan / kFormat.block * kFormat.packed_block_bytes();
+  // Lines fetched beside each quad, so that the fewest tokens, two register blocks, fetch a chunk.
+  static constexpr int64_t kFewestSteps = 2 * kChunkSpans * kCodeSpan / 4;
+  static constexpr int kMostLines = (kChunkBytes / 64 + kFewestSteps - 1) / kFewestSteps;
+
+  // A chunk of one of the pass's groups.
+  struct Place {
+    int64_t span;
+    int64_t group;
+  };
+  Place After(Place at) const {
+    return at.group + 1 < groups_ ? Place{at.span, at.group + 1} : Place{at.span + kChunkSpans, 0};
+  }
+  // The packed block with this span; chunks are whole blocks.
+  const uint8_t* Header(Place at) const {
+    return w_.data + (row_ / kRowGroup + at.group) * PackedGroupBytes(kType, w_.cols) +
+           at.span / kBlockSpans * kFormat.packed_block_bytes();
   }
 
-  // The units of a group's four tiles, in the order of addresses. Lines of a unit are fetched one beside each quad.
-  template <int... kQuad>
-  [[gnu::always_inline]] static inline void AddUnits(const uint8_t* step, const int8_t* inputs, int64_t stride,
-                                                     __m512i (&sums)[kCount][kVectors], spans::Numbers<kQuad...>) {
-    constexpr int64_t kLines = U::kStepBytes / kVectors / 64;  // of a tile
-    static_assert(kLines <= U::kQuads);
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      (AddQuad<(kQuad < kLines)>(step + (v * kLines + kQuad) * 64, spans::GetQuad<VnniSpans, kType, kQuad>(step, v),
-                                 inputs + 4 * kQuad, stride, v, sums),
-       ...);
+  void AddChunk(Place at, const spans::CodedTokens& x, int64_t tokens) {
+    const int64_t count = Min(kChunkSpans, spans_ - at.span);
+    const uint8_t* codes[kChunkSpans];
+    for (int64_t s = 0; s < count; ++s) {
+      const uint8_t* const header = Header({at.span + s, at.group});
+      const int64_t of_block = (at.span + s) % kBlockSpans;
+      ExpandHeader<kType, HeaderFetch::kNone>(header, of_block, &scratch_.scales[s]);
+      codes[s] = header + kFormat.header_bytes + of_block * kSpanBytes;
     }
+    const Place next = After(at);
+    const int64_t blocks = (tokens + kSpanBlockTokens - 1) / kSpanBlockTokens;
+    const uint8_t* ahead = next.span < spans_ ? Header(next) : nullptr;
+    const uint8_t* const end = next.span < spans_ ? ahead + kChunkBytes : nullptr;
+    const bool one_line = blocks * QuadFetches<1>::kSpanBytes * kChunkSpans >= kChunkBytes;
+    ForRegisterBlocks<kSpanBlockTokens>(
+        tokens, blocks, [&](int64_t t, auto size, int64_t i) __attribute__((always_inline)) {
+          for (int64_t s = 0; s < count; ++s) {
+            const auto add = [&]<int kLines>() __attribute__((always_inline)) {
+              const spans::CodedTokens part{x.rows + t * x.stride, x.stride};
+              float* const totals = scratch_.totals[at.group] + t * kRowGroup;
+              if (i > 0) {
+                AddSpan<kType, size.value>(PanelBytes<kType, kLines>(scratch_.panels[s], ahead), scratch_.scales[s],
+                                           part, at.span + s, totals);
+              } else if constexpr (size.value == kSpanBlockTokens) {
+                AddSpan<kType, size.value>(CodesToPanel<kType, kLines>(codes[s], scratch_.panels[s], ahead),
+                                           scratch_.scales[s], part, at.span + s, totals);
+              }
+              ahead += QuadFetches<kLines>::kSpanBytes;
+            };
+            if constexpr (size.value > 1) {  // as more than kFewSpanTokens are divided
+              if (ahead >= end) {
+                add.template operator()<0>();
+              } else if (one_line) {
+                add.template operator()<1>();
+              } else {
+                add.template operator()<kMostLines>();
+              }
+            }
+          }
+        });
   }
-  template <bool kFetch>
-  [[gnu::always_inline]] static inline void AddQuad(const uint8_t* line, VnniSpans::Words bytes, const int8_t* inputs,
-                                                    int64_t stride, int v, __m512i (&sums)[kCount][kVectors]) {
-    // Fetches in the compiler's order, or several in a row, cost one token a tenth of read bandwidth.
-    KeepOrder();
-    if (kFetch && kFar) PrefetchFar(line + kCodesAhead);
-    if (kFetch && !kFar) VnniSpans::Prefetch(line);
-#pragma GCC unroll 4
-    for (int t = 0; t < kCount; ++t) {
-      sums[t][v] =
-          _mm512_dpbusd_epi32(sums[t][v], reinterpret_cast<__m512i>(bytes), VnniSpans::Four(inputs + t * stride));
-    }
-  }
+
+  const PackedMatrix& w_;
+  SpanScratch& scratch_;
+  int64_t row_;
+  int64_t rows_;
+  int64_t groups_ = (rows_ + kRowGroup - 1) / kRowGroup;
+  int64_t spans_ = (w_.cols + kCodeSpan - 1) / kCodeSpan;
 };
 
-template <DType kType, int kCount>
+template <DType kType>
+void MultiplyMany(const PackedMatrix& w, const spans::CodedTokens& x, int64_t tokens, float* y, int64_t y_stride,
+                  int64_t row_begin, int64_t row_end, bool add) {
+  SpanScratch scratch;
+  for (int64_t row = row_begin; row < row_end; row += kPassGroups * kRowGroup) {
+    SpanPass<kType> pass(w, scratch, row, row_end);
+    const int64_t batches = (tokens + kBatchTokens - 1) / kBatchTokens;
+    int64_t t = 0;
+    for (int64_t i = 0; i < batches; ++i) {  // of nearly equal sizes, so that none has few tokens
+      const int64_t size = tokens / batches + (i < tokens % batches ? 1 : 0);
+      pass.Run({x.rows + t * x.stride, x.stride}, size, y + t * y_stride + (row - row_begin), y_stride, add);
+      t += size;
+    }
+  }
+}
+
+// A group's totals of a few tokens, [kTokens][64 rows], span by span.
+template <DType kType, int kTokens>
 void MultiplyFew(const PackedMatrix& w, const spans::CodedTokens& x, float* y, int64_t y_stride, int64_t row_begin,
                  int64_t row_end, bool add) {
+  constexpr BlockFormat kFormat = FormatOf(kType);
+  constexpr int64_t kBlockSpans = kFormat.block / kCodeSpan;
+  constexpr int64_t kSpanBytes = kCodeSpan * kRowGroup * kFormat.code_bits / 8;
+  constexpr HeaderFetch kFetch = CodesInPlace<kType>::kFar ? HeaderFetch::kFar : HeaderFetch::kNear;
   const int64_t group_bytes = PackedGroupBytes(kType, w.cols);
+  SpanScales scales;
   for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
-    alignas(64) float totals[kCount * kRowGroup] = {};
-    FewTokens<kType, kCount>::MultiplyGroup(w.data + row / kRowGroup * group_bytes,
-                                            (w.cols + kCodeSpan - 1) / kCodeSpan, x, totals);
-    spans::StoreTotals(totals, spans::Min(kRowGroup, row_end - row), kCount, y + (row - row_begin), y_stride, add);
+    alignas(64) float totals[kTokens * kRowGroup] = {};
+    const uint8_t* const group = w.data + row / kRowGroup * group_bytes;
+    for (int64_t span = 0; span < (w.cols + kCodeSpan - 1) / kCodeSpan; ++span) {
+      const int64_t of_block = span % kBlockSpans;
+      const uint8_t* const header = group + span / kBlockSpans * kFormat.packed_block_bytes();
+      ExpandHeader<kType, kFetch>(header, of_block, &scales);
+      AddSpan<kType, kTokens>(CodesInPlace<kType>(header + kFormat.header_bytes + of_block * kSpanBytes), scales, x,
+                              span, totals);
+    }
+    spans::StoreTotals(totals, spans::Min(kRowGroup, row_end - row), kTokens, y + (row - row_begin), y_stride, add);
   }
 }
 
@@ -214,9 +157,6 @@ void MultiplyFew(const PackedMatrix& w, const spans::CodedTokens& x, float* y, i
 
 void LinearSpans(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end, bool add) {
-  if (tokens > kFewSpanTokens) {
-    return spans::Linear<VnniSpans>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-  }
   spans::WithFormat(w.dtype, [&]<DType kType>() {
     const spans::CodedTokens rows{x, x_stride};
     switch (tokens) {
@@ -226,8 +166,10 @@ void LinearSpans(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int6
         return MultiplyFew<kType, 2>(w, rows, y, y_stride, row_begin, row_end, add);
       case 3:
         return MultiplyFew<kType, 3>(w, rows, y, y_stride, row_begin, row_end, add);
-      case 4:
-        return MultiplyFew<kType, 4>(w, rows, y, y_stride, row_begin, row_end, add);
+      case kFewSpanTokens:
+        return MultiplyFew<kType, kFewSpanTokens>(w, rows, y, y_stride, row_begin, row_end, add);
+      default:
+        return MultiplyMany<kType>(w, rows, tokens, y, y_stride, row_begin, row_end, add);
     }
   });
 }

@@ -1,0 +1,264 @@
+// The inner loops for formats of blocks with coded inputs: a span of 128 inputs x 64 rows for a few tokens. Every
+// variant sums the same integers and has the F32 operations of common/kernels/cpu/kernels.h in their order, so a row's
+// bits do not depend on the variant.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "common/kernels/cpu/avx512_bf16/block_weights.h"
+#include "common/kernels/cpu/linear_spans.h"
+
+namespace moestro::avx512_bf16 {
+
+namespace {  // for internal linkage of the members
+
+// Bytes of codes (common/kernels/cpu/span_codes.h), and what chains start from.
+struct VnniSpans {
+  typedef uint32_t Words __attribute__((vector_size(64)));
+  using Ints = __m512i;
+  static constexpr int64_t kLanes = 16;
+  static constexpr bool kSignedBytes = false;
+
+  [[gnu::always_inline]] static inline Words LoadWords(const uint8_t* p) {
+    return reinterpret_cast<Words>(_mm512_loadu_si512(p));
+  }
+  [[gnu::always_inline]] static inline Words LookUp(const spans::ByteTable& table, Words words) {
+    // The permutation looks at six bits of an index: the entries lie there four times.
+    const __m512i entries = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table.bytes)));
+    return reinterpret_cast<Words>(_mm512_permutexvar_epi8(reinterpret_cast<__m512i>(words), entries));
+  }
+  template <int kPlace>
+  [[gnu::always_inline]] static inline Words FifthBits(Words words) {
+    // Byte i becomes eight bits from bit byte i of this on.
+    constexpr uint64_t kFirst = 0x3230222012100200 + 0x0101010101010101 * ((kPlace + 60) % 64);
+    const __m512i from = _mm512_set1_epi64(static_cast<long long>(kFirst & 0x3f3f3f3f3f3f3f3f));
+    return reinterpret_cast<Words>(_mm512_multishift_epi64_epi8(from, reinterpret_cast<__m512i>(words)));
+  }
+  [[gnu::always_inline]] static inline Words Merge(uint32_t mask, Words a, Words b) {
+    constexpr int kByFirst = 0xca;  // bits of the second operand where the first has ones, else of the third
+    return reinterpret_cast<Words>(_mm512_ternarylogic_epi32(_mm512_set1_epi32(static_cast<int>(mask)),
+                                                             reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b),
+                                                             kByFirst));
+  }
+  [[gnu::always_inline]] static inline Ints ZeroInts() { return _mm512_setzero_si512(); }
+  [[gnu::always_inline]] static inline Ints StartOf(const int32_t* p) { return _mm512_set1_epi32(*p); }
+  template <int kBits>
+  [[gnu::always_inline]] static inline Ints ShiftLeft(Ints v) {
+    return _mm512_slli_epi32(v, kBits);
+  }
+};
+
+// Four codes of a token's inputs, for all rows.
+[[gnu::always_inline]] static inline __m512i FourCodes(const int8_t* codes) {
+  int32_t four;
+  __builtin_memcpy(&four, codes, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+
+// The sources of a span's bytes. Each call of AddSubBlock adds the products of the next sub-block with tokens' codes,
+// `stride` bytes apart, to sums[token][tile].
+
+// Codes where they lie, tile by tile in the order of addresses. Those that lie kCodesAhead behind are fetched, the
+// lines of a unit one beside each quad: fetches in the compiler's order, or several in a row, cost one token a tenth of
+// read bandwidth.
+template <DType kType>
+class CodesInPlace {
+  using U = spans::Unit<kType>;
+  static constexpr int kSubBlock = FormatOf(kType).sub_block;
+
+ public:
+  // Codes of five bits are fetched into L2: one token has 0.9 of read bandwidth instead of 0.65. Other formats lose
+  // 0.1.
+  static constexpr bool kFar = FormatOf(kType).code_bits == 5;
+
+  explicit CodesInPlace(const uint8_t* codes) : codes_(codes) {}
+
+  template <int kTokens>
+  [[gnu::always_inline]] inline void AddSubBlock(const int8_t* inputs, int64_t stride,
+                                                 __m512i (&sums)[kTokens][kVectors]) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kSubBlock; i += U::kInputs, codes_ += U::kStepBytes) {
+      AddUnits(inputs + i, stride, sums, NumbersBelow<U::kQuads>());
+    }
+  }
+
+ private:
+  template <int kTokens, int... kQuad>
+  [[gnu::always_inline]] inline void AddUnits(const int8_t* inputs, int64_t stride, __m512i (&sums)[kTokens][kVectors],
+                                              Numbers<kQuad...>) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) (AddQuad<kQuad>(v, inputs + 4 * kQuad, stride, sums), ...);
+  }
+  template <int kQuad, int kTokens>
+  [[gnu::always_inline]] inline void AddQuad(int v, const int8_t* inputs, int64_t stride,
+                                             __m512i (&sums)[kTokens][kVectors]) const {
+    constexpr int64_t kLines = U::kStepBytes / kVectors / 64;  // of a tile
+    static_assert(kLines <= U::kQuads);
+    const auto bytes = reinterpret_cast<__m512i>(spans::GetQuad<VnniSpans, kType, kQuad>(codes_, v));
+    KeepOrder();
+    if (kQuad < kLines) {
+      const uint8_t* const ahead = codes_ + (v * kLines + kQuad) * 64 + kCodesAhead;
+      kFar ? PrefetchFar(ahead) : Prefetch(ahead);
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t) {
+      sums[t][v] = _mm512_dpbusd_epi32(sums[t][v], bytes, FourCodes(inputs + t * stride));
+    }
+  }
+
+  const uint8_t* codes_;
+};
+
+// Fetches kLines lines into L2 beside each quad, in the order of addresses.
+template <int kLines>
+class QuadFetches {
+ public:
+  static constexpr int64_t kSpanBytes = kCodeSpan / 4 * kLines * 64;
+
+  explicit QuadFetches(const uint8_t* next) : next_(next) {}
+
+  [[gnu::always_inline]] inline void Step() {
+#pragma GCC unroll 4
+    for (int line = 0; line < kLines; ++line, next_ += 64) PrefetchFar(next_);
+  }
+
+ private:
+  const uint8_t* next_;
+};
+
+// A panel: [quads][4 tiles][16 rows][4 bytes] of a span.
+template <DType kType, int kFetchLines>
+class PanelBytes {
+ public:
+  PanelBytes(const uint8_t* panel, const uint8_t* fetch) : panel_(panel), fetches_(fetch) {}
+
+  template <int kTokens>
+  [[gnu::always_inline]] inline void AddSubBlock(const int8_t* inputs, int64_t stride,
+                                                 __m512i (&sums)[kTokens][kVectors]) {
+    constexpr int kQuads = FormatOf(kType).sub_block / 4;
+    constexpr int kTurn = kQuads < 8 ? kQuads : 8;
+#pragma GCC unroll 1
+    for (int quad = 0; quad < kQuads; quad += kTurn, panel_ += kTurn * spans::kQuadBytes, inputs += 4 * kTurn) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kTurn; ++i) {
+        KeepOrder();
+        fetches_.Step();
+        __m512i x[kTokens];
+#pragma GCC unroll 4
+        for (int t = 0; t < kTokens; ++t) x[t] = FourCodes(inputs + 4 * i + t * stride);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          const __m512i bytes = _mm512_load_si512(panel_ + i * spans::kQuadBytes + v * 64);
+#pragma GCC unroll 4
+          for (int t = 0; t < kTokens; ++t) sums[t][v] = _mm512_dpbusd_epi32(sums[t][v], bytes, x[t]);
+        }
+      }
+    }
+  }
+
+ private:
+  const uint8_t* panel_;
+  QuadFetches<kFetchLines> fetches_;
+};
+
+// Codes where they lie, whose bytes are stored to such a panel beside their products.
+template <DType kType, int kFetchLines>
+class CodesToPanel {
+  using U = spans::Unit<kType>;
+  static constexpr int kSubBlock = FormatOf(kType).sub_block;
+
+ public:
+  CodesToPanel(const uint8_t* codes, uint8_t* panel, const uint8_t* fetch)
+      : codes_(codes), panel_(panel), fetches_(fetch) {}
+
+  template <int kTokens>
+  [[gnu::always_inline]] inline void AddSubBlock(const int8_t* inputs, int64_t stride,
+                                                 __m512i (&sums)[kTokens][kVectors]) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kSubBlock; i += U::kInputs, codes_ += U::kStepBytes) {
+      AddUnits(inputs + i, stride, sums, NumbersBelow<U::kQuads>());
+      panel_ += U::kQuads * spans::kQuadBytes;
+    }
+  }
+
+ private:
+  template <int kTokens, int... kQuad>
+  [[gnu::always_inline]] inline void AddUnits(const int8_t* inputs, int64_t stride, __m512i (&sums)[kTokens][kVectors],
+                                              Numbers<kQuad...>) {
+    (AddQuad<kQuad>(inputs + 4 * kQuad, stride, sums), ...);
+  }
+  template <int kQuad, int kTokens>
+  [[gnu::always_inline]] inline void AddQuad(const int8_t* inputs, int64_t stride, __m512i (&sums)[kTokens][kVectors]) {
+    KeepOrder();
+    fetches_.Step();
+    __m512i x[kTokens];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t) x[t] = FourCodes(inputs + t * stride);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const auto bytes = reinterpret_cast<__m512i>(spans::GetQuad<VnniSpans, kType, kQuad>(codes_, v));
+      _mm512_store_si512(panel_ + kQuad * spans::kQuadBytes + v * 64, bytes);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) sums[t][v] = _mm512_dpbusd_epi32(sums[t][v], bytes, x[t]);
+    }
+  }
+
+  const uint8_t* codes_;
+  uint8_t* panel_;
+  QuadFetches<kFetchLines> fetches_;
+};
+
+}  // namespace
+
+// Adds a span to the totals, [kTokens][64 rows], of a few tokens from `x` on.
+template <DType kType, int kTokens, typename Source>
+static inline void AddSpan(const Source& bytes, const SpanScales& scales, const spans::CodedTokens& x, int64_t span,
+                           float* totals) {
+  constexpr BlockFormat kFormat = FormatOf(kType);
+  Source source = bytes;  // in registers, despite writes through pointers
+  const spans::CodedTokens tokens = x;
+  __m512 parts[kTokens][kVectors] = {};
+#pragma GCC unroll 1
+  for (int64_t j = 0; j < kCodeSpan / kFormat.sub_block; ++j) {
+    __m512i sums[kTokens][kVectors];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t) {
+      const __m512i start = spans::Start<VnniSpans, kType>(tokens.Span(t, span), j);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[t][v] = start;
+    }
+    source.AddSubBlock(tokens.Span(0, span).codes + j * kFormat.sub_block, tokens.stride, sums);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const __m512 scale = _mm512_load_ps(scales.scales[j] + v * kTileRows);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        parts[t][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t][v]), scale, parts[t][v]);
+      }
+    }
+    if constexpr (kFormat.has_mins) {
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        const __m512i minus_sum = VnniSpans::StartOf(spans::MinusSum<kType>(tokens.Span(t, span), j));
+        const __m512 inputs = _mm512_cvtepi32_ps(minus_sum);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          parts[t][v] = _mm512_fmadd_ps(inputs, _mm512_load_ps(scales.mins[j] + v * kTileRows), parts[t][v]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < kTokens; ++t) {
+    const __m512 scale = _mm512_set1_ps(spans::SpanScale<kType>(tokens.Span(t, span)));
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      float* total = totals + t * kRowGroup + v * kTileRows;
+      _mm512_store_ps(total, _mm512_fmadd_ps(parts[t][v], scale, _mm512_load_ps(total)));
+    }
+  }
+}
+
+}  // namespace moestro::avx512_bf16
