@@ -156,6 +156,8 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
 
 std::string DecodeDevicePath(const NodeOptions& options) { return options.run_dir + "/decode-device.lock"; }
 
+std::string SharedCoresPath(const NodeOptions& options) { return options.run_dir + "/cores.lock"; }
+
 std::string HeartbeatPath(const NodeOptions& options, const std::string& role) {
   return options.run_dir + "/" + role + ".heartbeat";
 }

@@ -44,6 +44,9 @@ absl::Status ValidateNodeOptions(const NodeOptions& options);
 // The file through which decode lends its device (common/platform/device_loan.h).
 std::string DecodeDevicePath(const NodeOptions& options);
 
+// The file through which the computing roles agree on cores (common/platform/shared_cores.h).
+std::string SharedCoresPath(const NodeOptions& options);
+
 // A role's heartbeat file (watchdog.h).
 std::string HeartbeatPath(const NodeOptions& options, const std::string& role);
 

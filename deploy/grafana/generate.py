@@ -228,6 +228,9 @@ DASHBOARDS = {
         lines("Waiting for masks of constraints, share of the clock", {
             "after the forward pass": rate("moestro_decode_mask_wait_seconds_total")}, "percentunit",
             "Masks are found while the forward pass runs; what is left of it, steps wait for."),
+        lines("Worker threads", {
+            "decode": "sum(moestro_decode_workers{})", "prefill": "sum(moestro_prefill_workers{})"}, description=
+              "Of the last step or prompt. A role that computes alone has all cores; else each has its own."),
         lines("Prefill, tokens per second", {"computed": rate("moestro_prefill_tokens_total")}),
         lines("Prefill, prompts", {
             "computed": "sum(moestro_prefill_running{})", "waiting": "sum(moestro_prefill_waiting{})"}),

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/kernels/cpu/input_coding.h"
@@ -22,6 +23,7 @@ struct DecodeConfig {
   NodeOptions node;
   CpuShare share;
   CpuOptions cpu;
+  std::vector<int> lent_cpus;  // CPUs that TakeCpuShare leaves to prefill; used while prefill computes nothing
   Int8Activations int8_activations = Int8Activations::kPublished;  // the same for all roles that compute
   int max_batch = 6;                                               // sequences in one step (the paper's Y)
   int itl_bound_ms = 50;               // prompt chunks are sized so that steps stay below this

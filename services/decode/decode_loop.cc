@@ -33,8 +33,9 @@ DecodeLoop::DecodeLoop(ForwardPass& forward, kv::KvPool& pool, LeaseTable& lease
       spec_(forward.spec()),
       max_batch_(static_cast<size_t>(options.max_batch)),
       lent_device_(options.lent_device),
+      cores_(options.cores),
       device_patience_(options.device_patience),
-      step_runner_(forward, pool, leases, metrics, *heartbeat_, options.chunks, options.trace) {
+      step_runner_(forward, pool, leases, metrics, *heartbeat_, options.cores, options.chunks, options.trace) {
   MOE_CHECK(options.max_batch >= 1 && options.chunks.max_rows >= 1 && options.max_rows() <= forward.max_rows());
   thread_ = std::thread([this] { Loop(); });
 }
@@ -135,11 +136,13 @@ void DecodeLoop::Loop() {
   while (true) {
     if (running_.empty() && waiting_.empty()) {
       ReturnDevice();
+      if (cores_ != nullptr) cores_->End();
       heartbeat_->Rest();
     }
     while (!stopping_ && running_.empty() && waiting_.empty()) changed_.wait(lock);
     if (stopping_) break;
     heartbeat_->Beat();
+    if (cores_ != nullptr) cores_->Begin();
     DropEnded();
     if (!ClaimDevice()) {
       changed_.wait_for(lock, kDrainPoll);
@@ -159,6 +162,7 @@ void DecodeLoop::Loop() {
     failure_ = std::move(status);
     stopping_ = true;
   }
+  if (cores_ != nullptr) cores_->End();
   heartbeat_->Rest();
   const absl::Status end = failure_.ok() ? absl::UnavailableError("decode is shutting down") : failure_;
   for (const Batch* batch : {&waiting_, &running_}) {

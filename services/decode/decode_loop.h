@@ -12,6 +12,7 @@
 #include "common/base/heartbeat.h"
 #include "common/base/mutex.h"
 #include "common/platform/device_loan.h"
+#include "common/platform/shared_cores.h"
 #include "services/decode/step_runner.h"
 
 namespace moestro::decode {
@@ -24,6 +25,8 @@ class DecodeLoop {
     model::RoutingTraceWriter* trace = nullptr;  // records the experts chosen in the forward pass; null: none
     // The device of the forward pass, which others may borrow while the loop has no work; null: never lent.
     LentDevice* lent_device = nullptr;
+    // The cores of the forward pass, which follow the work; null: the pool's workers stay as they are.
+    SharedCores* cores = nullptr;
     // The loop stops waiting for a borrower that keeps the device longer than this.
     std::chrono::milliseconds device_patience{5000};
     int64_t max_rows() const { return max_batch + chunks.max_rows; }
@@ -78,6 +81,7 @@ class DecodeLoop {
   const weights::ModelSpec& spec_;
   const size_t max_batch_;
   LentDevice* const lent_device_;
+  SharedCores* const cores_;
   const std::chrono::milliseconds device_patience_;
   const std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>("the decode loop");
   StepRunner step_runner_;

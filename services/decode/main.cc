@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   app.add_option("--poison-freed-pages", config.poison_freed_pages,
                  "For tests: fill free KV pages with NaN, so that any result computed from them is an error");
   return moestro::RunRole(app, argc, argv, "decode", config.node, [&]() -> absl::Status {
-    MOE_RETURN_IF_ERROR(moestro::TakeCpuShare(config.share, moestro::CpuRole::kDecode));
+    MOE_ASSIGN_OR_RETURN(config.lent_cpus, moestro::TakeCpuShare(config.share, moestro::CpuRole::kDecode));
     MOE_RETURN_IF_ERROR(moestro::decode::ValidateDecodeConfig(config));
     return moestro::decode::RunDecodeServer(config, termination);
   });

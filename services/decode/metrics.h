@@ -29,6 +29,9 @@ struct DecodeMetrics {
         mask_wait_seconds(
             registry.AddCounter("moestro_decode_mask_wait_seconds_total",
                                 "Time that steps waited for masks of constraints after the forward pass")),
+        workers(registry.AddGauge("moestro_decode_workers",
+                                  "Worker threads of the last step: the role's own, and those on prefill's cores "
+                                  "while prefill computes nothing")),
         step_seconds(
             registry.AddHistogram("moestro_decode_step_seconds", "Duration of a decode step", InterTokenBuckets())),
         step_sequences(registry.AddHistogram("moestro_decode_step_sequences",
@@ -106,6 +109,7 @@ struct DecodeMetrics {
   prometheus::Counter& expert_misses;
   prometheus::Counter& device_wait_seconds;
   prometheus::Counter& mask_wait_seconds;
+  prometheus::Gauge& workers;
   prometheus::Histogram& step_seconds;
   prometheus::Histogram& step_sequences;
   prometheus::Histogram& step_decode_rows;

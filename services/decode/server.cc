@@ -19,6 +19,7 @@
 #include "common/platform/device_loan.h"
 #include "common/platform/instance.h"
 #include "common/platform/numa.h"
+#include "common/platform/shared_cores.h"
 #include "common/platform/shared_memory.h"
 #include "common/platform/worker_pool.h"
 #include "common/rpc/role_server.h"
@@ -109,7 +110,7 @@ class DecodeServer {
     MOE_ASSIGN_OR_RETURN(kernels_, SelectKernels(config_.int8_activations));
     MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::DecodeService::service_full_name(), &rpc_}}));
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
-    workers_.emplace(PoolOptions(config_.cpu));
+    MOE_RETURN_IF_ERROR(BuildWorkers());
     MOE_RETURN_IF_ERROR(BuildTrace());
     MOE_ASSIGN_OR_RETURN(
         pool_, CreatePool(config_, *weights_, workers_->domains()));  // a GPU has a place for all of its pages
@@ -123,9 +124,11 @@ class DecodeServer {
         static_cast<int32_t>(weights_->spec().vocab_size));
     rpc_.Serve(pool_.get(), &*leases_, &*loop_, &*grammars_, fingerprint);
     server_.rpc().SetServing(true);
-    spdlog::info("ready: {} kernels, {} threads on CPUs {} in {} NUMA domains (weights placed for {}), batch up to {}",
-                 kernels_.isa, workers_->threads(), FormatCpuList(AllowedCpus()), workers_->domains(),
-                 weights_->numa_domains(), config_.max_batch);
+    spdlog::info(
+        "ready: {} kernels, {} threads on CPUs {} ({} while prefill computes nothing) in {} NUMA domains "
+        "(weights placed for {}), batch up to {}",
+        kernels_.isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
+        weights_->numa_domains(), config_.max_batch);
     const absl::Status ended = server_.Tick(kTick, [this] { return Tick(); });
     server_.Drain(ended.ok() ? server_.drain_time() : RoleServer::kFailureGrace);
     return ended;
@@ -133,6 +136,19 @@ class DecodeServer {
 
  private:
   static constexpr std::chrono::milliseconds kTick{50};
+
+  // An explicit --threads is kept. With a device the CPU computes experts alone, on the role's own cores, for which the
+  // schedule is measured.
+  absl::Status BuildWorkers() {
+    WorkerPool::Options options = PoolOptions(config_.cpu);
+    const bool follows = config_.cpu.threads == 0 && config_.device == "none";
+    if (follows) options.lent_cpus = config_.lent_cpus;
+    workers_.emplace(options);
+    MOE_ASSIGN_OR_RETURN(cores_,
+                         SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kDecode, *workers_));
+    loop_options_.cores = cores_.get();
+    return absl::OkStatus();
+  }
 
   absl::Status BuildTrace() {
     if (config_.routing_trace.empty()) return absl::OkStatus();
@@ -185,6 +201,7 @@ class DecodeServer {
   WeightClient weight_client_;
   std::unique_ptr<const weights::WeightSegment> weights_;
   std::optional<WorkerPool> workers_;
+  std::unique_ptr<SharedCores> cores_;
   std::unique_ptr<model::RoutingTraceWriter> trace_;  // null: no trace
   DecodeLoop::Options loop_options_;
   std::unique_ptr<kv::KvPool> pool_;

@@ -76,6 +76,7 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
   std::vector<std::vector<float>> logits(batch.size());
   const auto interrupted = [&] {
     heartbeat_.Beat();
+    if (cores_ != nullptr) metrics_.workers.Set(cores_->Follow());
     const bool all_gone =
         std::ranges::all_of(batch, [](const auto& sequence) { return sequence->stream->cancelled(); });
     return all_gone ? absl::CancelledError("all sequences of the step were cancelled") : absl::OkStatus();

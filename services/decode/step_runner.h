@@ -11,6 +11,7 @@
 #include "common/base/heartbeat.h"
 #include "common/kv/pool.h"
 #include "common/model/routing_trace.h"
+#include "common/platform/shared_cores.h"
 #include "services/decode/chunk_sizer.h"
 #include "services/decode/forward_pass.h"
 #include "services/decode/lease_table.h"
@@ -22,15 +23,17 @@ namespace moestro::decode {
 
 class StepRunner {
  public:
-  // All must outlive the runner. `heartbeat` beats between layers. `trace`, unless null, gets the steps' tokens; the
-  // forward pass records their experts. REQUIRES: forward.max_rows() >= chunks.max_rows + sequences of any batch.
+  // All must outlive the runner. `heartbeat` beats between layers. `cores`, unless null, follow the work there.
+  // `trace`, unless null, gets the steps' tokens; the forward pass records their experts. REQUIRES: forward.max_rows()
+  // >= chunks.max_rows + sequences of any batch.
   StepRunner(ForwardPass& forward, kv::KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, Heartbeat& heartbeat,
-             const ChunkSizer::Options& chunks, model::RoutingTraceWriter* trace)
+             SharedCores* cores, const ChunkSizer::Options& chunks, model::RoutingTraceWriter* trace)
       : forward_(forward),
         pool_(pool),
         leases_(leases),
         metrics_(metrics),
         heartbeat_(heartbeat),
+        cores_(cores),
         chunk_sizer_(chunks),
         trace_(trace) {}
 
@@ -54,6 +57,7 @@ class StepRunner {
   LeaseTable& leases_;
   DecodeMetrics& metrics_;
   Heartbeat& heartbeat_;
+  SharedCores* const cores_;
   ChunkSizer chunk_sizer_;
   model::RoutingTraceWriter* trace_;  // null: no trace
   bool trace_failed_ = false;

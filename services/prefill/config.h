@@ -58,13 +58,13 @@ struct StreamConfig {
 
 struct PrefillConfig {
   NodeOptions node;
-  // Less important than decode. The two meet on a CPU for whole-machine prompts and on machines with one core. There,
-  // niceness 5 leaves prefill a quarter of the CPU (the scheduler's weights are 335 and 1024). Decode's threads run as
-  // soon as they wake. On CPUs of its own it costs nothing.
+  // Less important than decode. The two meet on a CPU while cores change hands, for streamed whole-machine prompts, and
+  // on machines with one core. There, niceness 5 leaves prefill a quarter of the CPU (the scheduler's weights are 335
+  // and 1024). Decode's threads run as soon as they wake. On CPUs of its own it costs nothing.
   CpuShare share{.nice = 5};
   CpuOptions cpu;
   Int8Activations int8_activations = Int8Activations::kPublished;  // the same for all roles that compute
-  std::vector<int> lent_cpus;  // CPUs that TakeCpuShare leaves to others; whole-machine prompts use them too
+  std::vector<int> lent_cpus;  // CPUs that TakeCpuShare leaves to others; used while decode computes nothing
   int chunk_tokens = 256;      // tokens of one forward pass
   int queue_limit = 256;       // requests that may wait
   MlaFormPolicy mla_form;

@@ -14,6 +14,9 @@ struct PrefillMetrics {
             registry.AddCounter("moestro_prefill_failed_total", "Prompts that ended with an error or were cancelled")),
         whole_machine(registry.AddCounter("moestro_prefill_whole_machine_total",
                                           "Prompts that were allowed all CPUs of the machine")),
+        workers(registry.AddGauge("moestro_prefill_workers",
+                                  "Worker threads of the running or last prompt: the role's own, and those on decode's "
+                                  "cores while decode computes nothing")),
         seconds(registry.AddHistogram("moestro_prefill_seconds", "Time to compute a prompt, without waiting",
                                       TimeToFirstTokenBuckets())),
         queue_seconds(registry.AddHistogram("moestro_prefill_queue_seconds", "Time a prompt waited for its turn",
@@ -42,6 +45,7 @@ struct PrefillMetrics {
   prometheus::Counter& requests;
   prometheus::Counter& failed;
   prometheus::Counter& whole_machine;
+  prometheus::Gauge& workers;
   prometheus::Histogram& seconds;
   prometheus::Histogram& queue_seconds;
   prometheus::Gauge& running;

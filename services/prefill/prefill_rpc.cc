@@ -169,6 +169,7 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
             events.Progress(done, total);
           },
       .on_layer = [this] { queue_.Advance(); },
+      .on_workers = [this](int workers) { metrics_.workers.Set(workers); },
       .on_score = [&](const ScoredToken& scored) { events.Score(scored); },
       .on_streamed =
           [&](const StreamCounters& run) {

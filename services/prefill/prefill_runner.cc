@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/cleanup/cleanup.h"
 #include "common/base/status.h"
 
 namespace moestro::prefill {
@@ -98,6 +99,11 @@ absl::Status PrefillRunner::Stream(std::span<const model::EngineRow> rows, model
   return status;
 }
 
+void PrefillRunner::UseWorkers(int count, const PrefillEvents& events) {
+  if (count != workers_.active_threads()) workers_.SetActiveThreads(count);
+  if (events.on_workers) events.on_workers(count);
+}
+
 absl::StatusOr<std::optional<Token>> PrefillRunner::Run(const PrefillJob& job, kv::LeaseWriter& lease,
                                                         absl::FunctionRef<absl::Status()> interrupted,
                                                         const PrefillEvents& events) {
@@ -129,7 +135,10 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
     return interrupted();
   };
 
-  workers_.SetActiveThreads(job.whole_machine ? workers_.threads() : workers_.own_threads());
+  if (cores_ != nullptr) cores_->Begin();
+  const absl::Cleanup rest = [&] {
+    if (cores_ != nullptr) cores_->End();
+  };
   if (stream_.prefill != nullptr) stream_.prefill->UseWholeMachine(job.whole_machine);
   if (stream_.use_pool) stream_.use_pool(lease.pool());
   absl::StatusOr<Token> sampled = absl::InternalError("no logits");
@@ -160,6 +169,7 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
     };
     const model::MlaForm wanted = FormAt(job, begin), form = streamed ? stream_.prefill->FormFor(wanted) : wanted;
     if (streamed) {
+      UseWorkers(job.whole_machine ? workers_.threads() : workers_.own_threads(), events);
       const absl::Status status = Stream(rows, form, lease, total, revoked_or_interrupted, events, on_logits);
       if (!status.ok()) {
         MOE_RETURN_IF_ERROR(revoked_or_interrupted());
@@ -173,6 +183,7 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
       const kv::KvPages pages = lease.pages();
       const auto before_layer = [&] {
         heartbeat_->Beat();
+        UseWorkers(cores_ != nullptr ? cores_->Follow() : workers_.own_threads(), events);
         Advance(lease, events);
         return revoked_or_interrupted();
       };

@@ -16,6 +16,7 @@
 #include "common/kv/lease_writer.h"
 #include "common/model/engine.h"
 #include "common/model/sampler.h"
+#include "common/platform/shared_cores.h"
 #include "common/platform/worker_pool.h"
 #include "common/text/grammar/token_mask.h"
 #include "services/prefill/config.h"
@@ -31,13 +32,14 @@ struct PrefillJob {
   Sampling sampling;
   std::optional<text::grammar::TokenMask> mask = {};  // what the constraint allows next; not set: there is none
   std::optional<int32_t> score_top;  // set: score all positions, with this many alternatives, instead of sampling
-  bool whole_machine = false;        // compute on lent CPUs as well
+  bool whole_machine = false;        // streamed: use lent CPUs and a borrowed device
 };
 
 struct PrefillEvents {
   // Called after each chunk. In a streamed prompt, called after each layer as if its share of the rows were done.
   std::function<void(int64_t done, int64_t total)> on_progress;
   std::function<void()> on_layer = {};                              // before or after every layer: work moves on
+  std::function<void(int workers)> on_workers = {};                 // that compute the next layer
   std::function<void(ScoredToken)> on_score = {};                   // in position order
   std::function<void(const StreamCounters& run)> on_streamed = {};  // after a streamed run, whatever its outcome
 };
@@ -55,9 +57,11 @@ struct StreamPath {
 
 class PrefillRunner {
  public:
-  // `workers` belongs to the engine and the stream.
-  PrefillRunner(model::Engine& engine, WorkerPool& workers, MlaFormPolicy form, StreamPath stream = {})
-      : engine_(engine), workers_(workers), form_(form), stream_(std::move(stream)) {}
+  // `workers` belongs to the engine and the stream. `cores`, unless null, are those of `workers`; they follow the work
+  // between the layers of a prompt that is computed in place.
+  PrefillRunner(model::Engine& engine, WorkerPool& workers, MlaFormPolicy form, StreamPath stream = {},
+                SharedCores* cores = nullptr)
+      : engine_(engine), workers_(workers), form_(form), stream_(std::move(stream)), cores_(cores) {}
 
   // Called after a prompt, and from time to time while idle.
   void BetweenPrompts() {
@@ -81,6 +85,8 @@ class PrefillRunner {
   absl::StatusOr<std::optional<Token>> Compute(const PrefillJob& job, kv::LeaseWriter& lease,
                                                absl::FunctionRef<absl::Status()> interrupted,
                                                const PrefillEvents& events);
+  // From the next run of the pool on.
+  void UseWorkers(int count, const PrefillEvents& events);
   model::MlaForm FormAt(const PrefillJob& job, int64_t position) const;
   int64_t ChunkEnd(const PrefillJob& job, int64_t begin) const;
 
@@ -94,6 +100,7 @@ class PrefillRunner {
   WorkerPool& workers_;
   const MlaFormPolicy form_;
   const StreamPath stream_;
+  SharedCores* const cores_;
   const std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>("the running prompt");
 };
 

@@ -12,6 +12,7 @@
 #include "common/model/engine.h"
 #include "common/platform/cpu_list.h"
 #include "common/platform/numa.h"
+#include "common/platform/shared_cores.h"
 #include "common/platform/worker_pool.h"
 #include "common/rpc/role_server.h"
 #include "common/rpc/tokenizer_client.h"
@@ -49,7 +50,7 @@ class PrefillServer {
     rpc_.Serve(&*runner_, &*grammars_, fingerprint);
     server_.rpc().SetServing(true);
     spdlog::info(
-        "ready: {} kernels, {} threads on CPUs {} ({} for whole-machine prompts) in {} NUMA domains (weights "
+        "ready: {} kernels, {} threads on CPUs {} ({} while decode computes nothing) in {} NUMA domains (weights "
         "placed for {}), chunks of {} tokens, MLA form {}",
         kernels_.isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
         weights_->numa_domains(), config_.chunk_tokens, WordOf(kMlaFormWords, config_.mla_form.choice));
@@ -65,6 +66,8 @@ class PrefillServer {
     WorkerPool::Options pool_options = PoolOptions(config_.cpu);
     if (config_.cpu.threads == 0) pool_options.lent_cpus = config_.lent_cpus;  // an explicit --threads is kept
     workers_.emplace(pool_options);
+    MOE_ASSIGN_OR_RETURN(cores_,
+                         SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kPrefill, *workers_));
     model::Engine::Options options;
     options.max_rows = config_.chunk_tokens;
     MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, kernels_, *workers_, options));
@@ -77,7 +80,7 @@ class PrefillServer {
               .use_pool = [this](const auto& pool) { streaming_->UsePool(pool); },
               .between_prompts = [this] { streaming_->BetweenPrompts(); }};
     }
-    runner_.emplace(*engine_, *workers_, config_.mla_form, std::move(path));
+    runner_.emplace(*engine_, *workers_, config_.mla_form, std::move(path), cores_.get());
     return absl::OkStatus();
   }
 
@@ -97,6 +100,7 @@ class PrefillServer {
   WeightClient weight_client_;
   std::shared_ptr<const weights::WeightSegment> weights_;
   std::optional<WorkerPool> workers_;
+  std::unique_ptr<SharedCores> cores_;
   std::unique_ptr<model::Engine> engine_;
   std::unique_ptr<PrefillBackends> streaming_;  // null: no prompt is streamed
   std::optional<PrefillRunner> runner_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "services/decode/decode_loop.h"
@@ -95,6 +96,8 @@ struct DecodeNodeOptions {
   int32_t nan_token = -1;
   int64_t reserve_ahead = 64;
   LentDevice* lent_device = nullptr;
+  WorkerPool::Options workers = {.threads = 2};
+  std::string cores = {};  // the file of SharedCores; empty: none
   std::chrono::milliseconds device_patience{60000};
 };
 
@@ -102,16 +105,21 @@ struct DecodeNodeOptions {
 class DecodeNode {
  public:
   explicit DecodeNode(const DecodeNodeOptions& options)
-      : node(options.max_batch + options.max_chunk, options.nan_token, options.page_count),
+      : node(options.max_batch + options.max_chunk, options.nan_token, options.page_count, options.workers),
+        cores(options.cores.empty()
+                  ? nullptr
+                  : SharedCores::Open(options.cores, SharedCores::Role::kDecode, node.workers()).value()),
         leases(node.pool(), options.reserve_ahead),
         forward(node.engine()),
         loop(forward, node.pool(), leases, metrics,
              {.max_batch = options.max_batch,
               .chunks = {.bound_seconds = options.bound_seconds, .max_rows = options.max_chunk},
               .lent_device = options.lent_device,
+              .cores = cores.get(),
               .device_patience = options.device_patience}) {}
 
   EngineNode node;
+  std::unique_ptr<SharedCores> cores;
   MetricsRegistry registry{"decode"};
   DecodeMetrics metrics{registry};
   LeaseTable leases;

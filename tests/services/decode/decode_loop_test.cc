@@ -98,6 +98,26 @@ TEST_F(DecodeLoopTest, AnswersAreCachedForTheNextTurn) {
   EXPECT_EQ(Reserve(turn)->kv.cached_tokens, 128) << "139 tokens have been computed";
 }
 
+TEST_F(DecodeLoopTest, CoresFollowTheWorkWithTheSameBits) {
+  const std::string path = ::testing::TempDir() + "decode-loop-cores-" + std::to_string(getpid());
+  DecodeNode decode({.workers = {.threads = 2, .lent_cpus = {AllowedCpus().front()}}, .cores = path});
+  WorkerPool prefill_pool({.threads = 1, .lent_cpus = {AllowedCpus().front()}});
+  const auto prefill = SharedCores::Open(path, SharedCores::Role::kPrefill, prefill_pool).value();
+  unlink(path.c_str());
+  const std::vector<int32_t> prompt = Tokens(20);
+  const DecodeOutcome expected = RunAlone(prefill_, prompt, 4, {});
+  for (const bool prefill_computes : {false, true, false}) {
+    prefill_computes ? prefill->Begin() : prefill->End();
+    const auto lease = decode.leases.Reserve({.tokens = prompt, .max_tokens = 4, .arrival = ++arrivals_}).value();
+    const auto stream = decode.loop.Prompt(lease, Next(4)).value();
+    EXPECT_EQ(Collect(*stream).ids, expected.ids);
+    EXPECT_EQ(decode.metrics.workers.Value(), prefill_computes ? 2 : 3);
+    decode.loop.Remove(stream);
+  }
+  // Without work decode leaves its cores to prefill: at the latest when it looks again.
+  while (prefill->Follow() != 2) std::this_thread::yield();
+}
+
 TEST_F(DecodeLoopTest, GrowsPageByPage) {
   const std::vector<int32_t> prompt = Tokens(10);
   const auto lease = Reserve(prompt);

@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "common/platform/numa.h"
@@ -116,29 +118,43 @@ TEST_F(PrefillRunnerTest, ScoresEveryPosition) {
   }
 }
 
-// Two own threads, and one on each CPU of the machine (which here is also the process's) when the whole machine is
-// free.
-TEST_F(PrefillRunnerTest, WholeMachineGivesTheSameBitsOnMoreThreads) {
+// Two own threads, and one on each CPU of the machine (which here is also the process's) while decode computes nothing.
+// In the third prompt decode begins, and in the fourth it ends.
+TEST_F(PrefillRunnerTest, CoresFollowTheWorkWithTheSameBits) {
   const std::vector<int> cpus = AllowedCpus();
+  const int all = 2 + static_cast<int>(cpus.size());
   EngineNode node(/*max_rows=*/16, /*nan_token=*/-1, /*page_count=*/64,
                   {.threads = 2, .domains = 1, .pin = true, .lent_cpus = cpus});
-  PrefillRunner runner(node.engine(), node.workers(), Absorbed());
+  const std::string path = ::testing::TempDir() + "prefill-runner-cores-" + std::to_string(getpid());
+  WorkerPool decode_pool(1);
+  const auto decode = SharedCores::Open(path, SharedCores::Role::kDecode, decode_pool).value();
+  const auto cores = SharedCores::Open(path, SharedCores::Role::kPrefill, node.workers()).value();
+  unlink(path.c_str());
+  PrefillRunner runner(node.engine(), node.workers(), Absorbed(), {}, cores.get());
   std::vector<float> logprobs;
-  for (const bool whole_machine : {false, true, true, false}) {
+  std::vector<int> workers;
+  for (const int prompt : {0, 1, 2, 3}) {
     PrefillJob job = Job(40);
-    job.whole_machine = whole_machine;
     job.score_top = 0;
+    if (prompt == 1) decode->Begin();
+    if (prompt == 2) decode->End();
     const auto writer = node.Writer(*node.pool().Reserve({.capacity = 64}));
     const PrefillEvents events{.on_progress =
-                                   [&](int64_t, int64_t) {
-                                     EXPECT_EQ(node.workers().active_threads(),
-                                               whole_machine ? 2 + static_cast<int>(cpus.size()) : 2);
+                                   [&](int64_t done, int64_t) {
+                                     if (prompt == 2 && done == 16) decode->Begin();
+                                     if (prompt == 3 && done == 16) decode->End();
                                    },
+                               .on_workers = [&](int count) { workers.push_back(count); },
                                .on_score = [&](ScoredToken score) { logprobs.push_back(score.logprob.value_or(0)); }};
     ASSERT_TRUE(runner.Run(job, *writer, Never, events).ok());
+    EXPECT_EQ(workers.front(), prompt % 2 == 0 ? all : 2);
+    EXPECT_EQ(workers.back(), prompt % 3 == 0 ? all : 2);
+    workers.clear();
   }
   ASSERT_EQ(logprobs.size(), 4u * 40);
   for (size_t i = 40; i < logprobs.size(); ++i) ASSERT_EQ(logprobs[i], logprobs[i % 40]) << i;
+  // Between prompts prefill computes nothing.
+  EXPECT_EQ(decode->Follow(), 1);
 }
 
 TEST_F(PrefillRunnerTest, BeatsBetweenLayersAndRestsAfterwards) {

@@ -1,0 +1,42 @@
+// Cores follow the work: a role's workers use the cores of the node's other roles while these compute nothing. Roles
+// agree through a file: each holds the lock of its byte while it computes, and the kernel releases it when the role
+// dies. So there is no message, and nothing to restart: whoever computes looks before each layer, and a role that
+// begins has its cores within a layer of the other's model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/platform/lock_file.h"
+#include "common/platform/worker_pool.h"
+
+namespace moestro {
+
+class SharedCores {  // for the thread that runs the pool
+ public:
+  enum class Role : int64_t { kDecode = 0, kPrefill = 1 };  // the bytes
+
+  // `pool` has the others' cores as its lent CPUs; it must outlive the result. INVALID_ARGUMENT if the file cannot be
+  // made. It stays: a role that starts later must find the same one.
+  static absl::StatusOr<std::unique_ptr<SharedCores>> Open(const std::string& path, Role role, WorkerPool& pool);
+
+  // From Begin to End this role computes. Either may be called again.
+  void Begin();
+  void End();
+
+  // From the next run of the pool, its workers are all of them while no other role computes, and its own ones
+  // otherwise. Returns their number. A system call. Not during a run.
+  int Follow();
+
+ private:
+  SharedCores(int descriptor, Role role, WorkerPool& pool) : file_(descriptor), role_(role), pool_(pool) {}
+
+  LockFile file_;
+  const Role role_;
+  WorkerPool& pool_;
+  bool computes_ = false;
+};
+
+}  // namespace moestro

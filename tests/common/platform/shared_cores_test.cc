@@ -1,0 +1,72 @@
+#include "common/platform/shared_cores.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/common/platform/child_process.h"
+
+namespace moestro {
+namespace {
+
+using moestro::testing::ChildProcess;
+using Role = SharedCores::Role;
+
+class SharedCoresTest : public ::testing::Test {
+ protected:
+  ~SharedCoresTest() override { unlink(path_.c_str()); }
+
+  std::unique_ptr<SharedCores> Open(Role role, WorkerPool& pool) const {
+    return SharedCores::Open(path_, role, pool).value();
+  }
+
+  const std::string path_ = ::testing::TempDir() + "shared-cores-" + std::to_string(getpid()) + ".lock";
+  const int cpu_ = AllowedCpus().front();
+};
+
+TEST_F(SharedCoresTest, WhoeverComputesAloneHasAllCores) {
+  WorkerPool decode_pool({.threads = 2, .lent_cpus = {cpu_}}), prefill_pool({.threads = 1, .lent_cpus = {cpu_, cpu_}});
+  const auto decode = Open(Role::kDecode, decode_pool);
+  EXPECT_EQ(decode_pool.active_threads(), 2);
+  decode->Begin();
+  EXPECT_EQ(decode->Follow(), 3);  // nobody else has started
+  EXPECT_EQ(decode_pool.active_threads(), 3);
+
+  const auto prefill = Open(Role::kPrefill, prefill_pool);
+  prefill->Begin();
+  prefill->Begin();
+  EXPECT_EQ(prefill->Follow(), 1);
+  EXPECT_EQ(decode->Follow(), 2);
+  EXPECT_EQ(decode_pool.active_threads(), 2);
+  decode->End();
+  EXPECT_EQ(prefill->Follow(), 3);
+  decode->End();
+  decode->Begin();
+  EXPECT_EQ(prefill->Follow(), 1);
+  prefill->End();
+  EXPECT_EQ(decode->Follow(), 3);
+}
+
+TEST_F(SharedCoresTest, ADeadRoleComputesNothing) {
+  ChildProcess prefill([&](const ChildProcess::Parent& parent) {
+    WorkerPool pool(1);
+    const auto cores = Open(Role::kPrefill, pool);
+    cores->Begin();
+    parent.Send(1);
+    parent.Sleep();
+    return 0;
+  });
+  ASSERT_EQ(prefill.Receive(), 1);
+  WorkerPool pool({.threads = 2, .lent_cpus = {cpu_}});
+  const auto decode = Open(Role::kDecode, pool);
+  EXPECT_EQ(decode->Follow(), 2);
+  prefill.Kill();
+  EXPECT_EQ(decode->Follow(), 3);
+}
+
+TEST_F(SharedCoresTest, AFileThatCannotBeMade) {
+  WorkerPool pool(1);
+  EXPECT_TRUE(absl::IsInvalidArgument(SharedCores::Open("/no/such/folder/cores.lock", Role::kDecode, pool).status()));
+}
+
+}  // namespace
+}  // namespace moestro
