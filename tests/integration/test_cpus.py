@@ -39,13 +39,31 @@ def test_auto_gives_decode_and_prefill_cpus_of_their_own(node):
     assert decode and prefill and decode | prefill == set(CPUS)
     one_core = decode == prefill  # the two hardware threads of a single core are not split
     assert one_core or not decode & prefill
-    assert all(cpus == decode for cpus in cpus_of_threads(node.pid("decode")))
-    # Prefill has threads on decode's CPUs for whole-machine prompts; all its other threads are on its own CPUs.
-    assert all(cpus == prefill or cpus <= decode for cpus in cpus_of_threads(node.pid("prefill")))
-    assert sum(cpus <= decode and not one_core for cpus in cpus_of_threads(node.pid("prefill"))) == (0 if one_core else len(decode))
+    # Each has a thread on every CPU of the other, for the time in which that one computes nothing.
+    for role, own, others in [("decode", decode, prefill), ("prefill", prefill, decode)]:
+        assert all(cpus == own or cpus <= others for cpus in cpus_of_threads(node.pid(role))), role
+        on_others = sum(cpus <= others and not one_core for cpus in cpus_of_threads(node.pid(role)))
+        assert on_others == (0 if one_core else len(others)), role
     started_with = os.getpriority(os.PRIO_PROCESS, 0)
     assert nice_of_threads(node.pid("decode")) == {started_with}
     assert nice_of_threads(node.pid("prefill")) == {min(started_with + 5, 19)}
+
+
+@TWO_CPUS
+def test_cores_follow_the_work(node):
+    decode, prefill = (allowed(Path(f"/proc/{node.pid(role)}/status")) for role in ("decode", "prefill"))
+    if decode == prefill:
+        pytest.skip("the two hardware threads of a single core are not split")
+    node.generate("A short prompt", 4, ignore_eos=True)
+    assert node.metric("decode", "moestro_decode_workers") == len(CPUS)  # prefill had nothing to do
+    node.score(list(range(30, 60)))
+    assert node.metric("prefill", "moestro_prefill_workers") == len(CPUS)  # and neither had decode
+    call = node.stub.Generate(node.request("Another short prompt", 3000, ignore_eos=True), timeout=60)
+    while not next(call).HasField("tokens"):
+        pass
+    node.score(list(range(30, 60)))  # while decode computes
+    assert node.metric("prefill", "moestro_prefill_workers") == len(prefill)
+    call.cancel()
 
 
 @TWO_CPUS

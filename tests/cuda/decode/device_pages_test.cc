@@ -23,7 +23,7 @@ class DevicePagesTest : public testing::Test {
   // Pages that were copied for it.
   int64_t CopyMissingPages(const kv::KvPages& pages, int64_t tokens) {
     const int64_t before = device_pages_.copied_pages();
-    EXPECT_TRUE(device_pages_.CopyMissingPages(pages, tokens, *stream_).ok());
+    EXPECT_TRUE(device_pages_.CopyMissingPages(pages, tokens, nullptr, *stream_).ok());
     EXPECT_TRUE(stream_->Synchronize().ok());
     return device_pages_.copied_pages() - before;
   }
@@ -73,26 +73,9 @@ TEST_F(DevicePagesTest, LeasesThatDidNotComeForLongAreForgotten) {
   EXPECT_EQ(CopyMissingPages(Pages(1, list), 64), 1);
 }
 
-TEST_F(DevicePagesTest, PackedPagesComeAsRows) {
-  kv::KvGeometry packed = kGeometry;
-  packed.kv_heads = 2;  // of 2 numbers
-  std::vector<uint8_t> memory(static_cast<size_t>(packed.page_count * packed.page_bytes()));
-  const uint32_t list[] = {2, 4};
-  const kv::KvPages pages(packed, memory.data(), list, 7);
-  std::vector<uint16_t> rows(static_cast<size_t>(2 * kv::kPageTokens * 8));
-  std::iota(rows.begin(), rows.end(), uint16_t{1});
-  pages.StoreRows(1, {0, 2 * kv::kPageTokens}, rows.data());
-  EXPECT_EQ(CopyMissingPages(pages, 70), 2);
-  for (size_t block = 0; block < 2; ++block) {
-    const uint8_t* const layer =
-        Device() + list[block] * kGeometry.page_bytes() + device_pages_.View(1, nullptr).layer_offset;
-    EXPECT_EQ(std::memcmp(layer, rows.data() + block * kv::kPageTokens * 8, kv::kPageTokens * 8 * 2), 0) << block;
-  }
-}
-
 TEST_F(DevicePagesTest, RefusesPagesOfAnotherPool) {
   const uint32_t list[] = {6};
-  EXPECT_EQ(device_pages_.CopyMissingPages(Pages(7, list), 1, *stream_).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(device_pages_.CopyMissingPages(Pages(7, list), 1, nullptr, *stream_).code(), absl::StatusCode::kInternal);
 }
 
 TEST_F(DevicePagesTest, ViewsALayer) {
