@@ -42,7 +42,7 @@ class BlockPass {
         const int64_t inputs = Inputs(at);
         for (int64_t t = 0; t < tokens; ++t) SumSubBlocks(xs + t * x_stride, inputs, scratch_.input_sums[t]);
       }
-      ExpandHeader<kType>(Header(at), at.span % kBlockSpans, &scratch_.scales);
+      ExpandHeader<kType, HeaderFetch::kFar>(Header(at), at.span % kBlockSpans, &scratch_.scales);
       if (few) {
         AddFew(at, xs, x_stride, tokens);
       } else {
