@@ -12,6 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+import pypi
 from node import REPO, Node
 
 if not shutil.which("chromium") or not shutil.which("chromedriver"):
@@ -31,10 +32,18 @@ class Page:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def until(self, condition):
-        return WebDriverWait(self.driver, 60).until(lambda _: condition())
+        return WebDriverWait(self.driver, 60, poll_frequency=0.1).until(lambda _: condition())
 
     def type(self, text):
         self.find("#prompt").send_keys(text, Keys.ENTER)
+
+    def limit_answers(self, tokens):
+        """The model of `page` never stops by itself."""
+        if not self.find("#settings").get_attribute("open"):
+            self.find("#settings summary").click()
+        box = self.find("#set-max_tokens")
+        box.clear()
+        box.send_keys(str(tokens))
 
     def wait_for_answer(self, answers):
         self.until(lambda: self.find("#status").text == "The answer is complete.")
@@ -106,7 +115,7 @@ def test_three_turns_are_kept_over_a_reload(demo_page):
 
 
 def test_stop_and_resend(page):
-    page.find("#settings summary").click()
+    page.limit_answers(20)
     page.find("#set-template").send_keys("{")
     page.type("Sort [5, 2, 9].")
     assert "chat template" in page.find("#status").text  # not sent
@@ -114,11 +123,13 @@ def test_stop_and_resend(page):
     page.find("#prompt").send_keys(Keys.ENTER)
     page.wait_for_answer(1)
     first = page.answers()
+    page.limit_answers(4000)
     page.all(".message.user .actions button")[1].click()  # Resend
     page.until(lambda: page.find("#status").text != "The answer is complete.")
     page.find("body").send_keys(Keys.ESCAPE)
     page.until(lambda: page.find("#status").text == "Stopped.")
     page.until(lambda: len(page.all(".message.assistant .actions")) == 1)
+    page.limit_answers(20)
     page.all(".message.assistant .actions button")[1].click()  # Answer again
     page.wait_for_answer(1)
     assert len(page.all(".message")) == 2
@@ -126,6 +137,7 @@ def test_stop_and_resend(page):
 
 
 def test_edit_replaces_what_follows(page):
+    page.limit_answers(20)
     page.type("Sort [5, 2, 9].")
     page.wait_for_answer(1)
     page.type("Now reverse it.")
@@ -149,6 +161,35 @@ def test_every_control_has_a_name_and_ids_are_unique(page):
         const ids = [...document.querySelectorAll('[id]')].map((e) => e.id);
         return ids.filter((id, i) => ids.indexOf(id) !== i);""")
     assert doubled == []
+
+
+def serious_findings(page):
+    """What axe-core holds against the page as it is now."""
+    if not page.driver.execute_script("return typeof axe === 'object'"):
+        library = pathlib.Path(pypi.load("axe_core_python").__file__).parent / "axe.min.js"
+        page.driver.execute_script(library.read_text())
+    found = page.driver.execute_async_script("""
+        const done = arguments[0];
+        axe.run().then((result) => done(result.violations), (error) => done(String(error)));""")
+    assert isinstance(found, list), found
+    return [f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html']}"
+            for rule in found if rule["impact"] in ("serious", "critical") for node in rule["nodes"]]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(demo_page, theme):
+    page = demo_page
+    page.driver.set_script_timeout(60)
+    Select(page.find("#theme")).select_by_value(theme)
+    page.type("Sort [5, 2, 9].")
+    page.wait_for_answer(1)
+    page.find("#settings summary").click()
+    assert serious_findings(page) == []
+    page.find(".message.user .actions button").click()  # Edit
+    assert serious_findings(page) == []
+    page.find("#tab-dashboard").click()
+    page.until(lambda: len(page.all(".chart")) == 6)
+    assert serious_findings(page) == []
 
 
 def test_dashboard_by_keyboard(page):
