@@ -47,6 +47,10 @@ AdmissionQueue::Request::Place::~Place() {
 
 bool AdmissionQueue::Request::Place::IsFirst() const { return request_->queue_.IsFirst(*request_); }
 
+void AdmissionQueue::Request::Place::Wait(RequestClock& clock, RequestClock::Duration duration) const {
+  request_->queue_.Wait(*request_, clock, duration);
+}
+
 uint64_t AdmissionQueue::NextArrival() {
   MutexLock lock(mutex_);
   return ++last_arrival_;
@@ -56,7 +60,7 @@ absl::Status AdmissionQueue::Join(Request& request) {
   MutexLock lock(mutex_);
   request.queue_.mutex_.AssertHeld();
   if (request.seniority_ > 0) {
-    MOE_CHECK(numbered_.insert(request.seniority_).second);
+    MOE_CHECK(numbered_.emplace(request.seniority_, &request).second);
     return absl::OkStatus();
   }
   Line& line = lines_[request.tenant_->name()];
@@ -87,12 +91,36 @@ void AdmissionQueue::Leave(const Request& request) {
   } else {
     waiting_ -= lines_[request.tenant_->name()].waiting.erase(request.arrival_);
   }
+  WakeNext();
+}
+
+void AdmissionQueue::Wait(Request& request, RequestClock& clock, RequestClock::Duration duration) {
+  MutexLock lock(mutex_);
+  request.queue_.mutex_.AssertHeld();
+  clock.WaitFor(request.changed_, lock, duration, [&request] {
+    request.queue_.mutex_.AssertHeld();
+    return request.woken_;
+  });
+  request.woken_ = false;
+}
+
+void AdmissionQueue::WakeNext() {
+  Request* next = nullptr;
+  if (!numbered_.empty()) {
+    next = numbered_.begin()->second;
+  } else if (const Line* line = NextLine(); line != nullptr) {
+    next = line->waiting.begin()->second;
+  }
+  if (next == nullptr) return;
+  next->queue_.mutex_.AssertHeld();
+  next->woken_ = true;
+  next->changed_.notify_one();
 }
 
 bool AdmissionQueue::IsFirst(Request& request) {
   MutexLock lock(mutex_);
   request.queue_.mutex_.AssertHeld();
-  if (!numbered_.empty()) return *numbered_.begin() == request.seniority_;
+  if (!numbered_.empty()) return numbered_.begin()->second == &request;
   Line* next = NextLine();
   if (next == nullptr || next->waiting.begin()->second != &request) return false;
   MakeHead(*next, request);
@@ -108,6 +136,7 @@ void AdmissionQueue::End(const Request& request) {
   --line.admitted[kind];
   --admitted_[kind];
   line.virtual_time -= (request.tokens_ - std::min(request.used_, request.tokens_)) / request.weight_;
+  WakeNext();
 }
 
 bool AdmissionQueue::MayBeNext(const Line& line) const {
@@ -141,17 +170,17 @@ void AdmissionQueue::MakeHead(Line& line, Request& head) {
   ++line.admitted[kind];
   ++admitted_[kind];
   head.seniority_ = ++last_seniority_;
-  numbered_.insert(head.seniority_);
+  numbered_.emplace(head.seniority_, &head);
 }
 
 void AdmissionQueue::SetFair(bool fair) {
   MutexLock lock(mutex_);
-  fair_ = fair;
+  if (std::exchange(fair_, fair) != fair) WakeNext();
 }
 
 void AdmissionQueue::SetPlaces(size_t places) {
   MutexLock lock(mutex_);
-  places_ = places;
+  if (std::exchange(places_, places) != places) WakeNext();
 }
 
 size_t AdmissionQueue::size() const {
@@ -162,6 +191,7 @@ size_t AdmissionQueue::size() const {
 void AdmissionQueue::CountReturn() {
   MutexLock lock(mutex_);
   ++returns_;
+  WakeNext();
 }
 
 uint64_t AdmissionQueue::returns() const {

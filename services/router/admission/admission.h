@@ -24,6 +24,9 @@
 // place for it, and the last place is for a tenant that has none: whoever comes next need not wait until a request of a
 // busy tenant ends. Long prompts, which prefill computes, have as many places of their own, so that prefill works
 // ahead.
+//
+// Waiting. A request sleeps until it may be its turn: whoever changes the order wakes the one that is next, and nobody
+// else. Thousands that wait cost nothing.
 #pragma once
 
 #include <array>
@@ -31,12 +34,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "services/router/access/tenant.h"
+#include "services/router/admission/clock.h"
 
 namespace moestro::router {
 
@@ -64,6 +67,8 @@ class AdmissionQueue {
       ~Place();
       // Whether it is this request's turn to ask for pages. Then it is the head.
       bool IsFirst() const;
+      // Waits until that may have become true, or, for the head, until pages have come back; at most `duration`.
+      void Wait(RequestClock& clock, RequestClock::Duration duration) const;
 
      private:
       friend class Request;
@@ -90,6 +95,8 @@ class AdmissionQueue {
     uint32_t used_ = 0;
     uint64_t seniority_ ABSL_GUARDED_BY(queue_.mutex_) = 0;  // 0: none yet
     double weight_ ABSL_GUARDED_BY(queue_.mutex_) = 1;       // of the tenant, when the request became the head
+    Condition changed_;
+    bool woken_ ABSL_GUARDED_BY(queue_.mutex_) = false;
   };
 
   // Whether the node has several tenants; initially not. Then each is bounded: by the places, and in the line, of which
@@ -114,11 +121,14 @@ class AdmissionQueue {
   uint64_t NextArrival();
   absl::Status Join(Request& request);
   void Leave(const Request& request);
+  void Wait(Request& request, RequestClock& clock, RequestClock::Duration duration);
   bool IsFirst(Request& request);
   void End(const Request& request);
   // The line whose first request may become the head; null: none now.
   Line* NextLine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MakeHead(Line& line, Request& head) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The head, or else the request that may become it.
+  void WakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayBeNext(const Line& line) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t limit_;
@@ -131,7 +141,8 @@ class AdmissionQueue {
   size_t places_ ABSL_GUARDED_BY(mutex_) = 0;                 // of each kind; 0: not known
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;                // of all lines
   std::array<size_t, 2> admitted_ ABSL_GUARDED_BY(mutex_){};  // as in Line, of all
-  std::set<uint64_t> numbered_ ABSL_GUARDED_BY(mutex_);       // the head, and those that returned; the lowest is first
+  // By number: the head, and those that returned. The lowest is first.
+  std::map<uint64_t, Request*> numbered_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Line> lines_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -23,7 +23,7 @@ class AskingPace {
   // `returns`: how often pages have come back so far.
   bool IsTime(RequestClock::TimePoint now, uint64_t returns) {
     if (std::exchange(returns_, returns) != returns) {
-      pause_ = RequestLife::kAdmissionInterval;
+      pause_ = RequestLife::kMinAdmissionPause;
     } else if (now < next_) {
       return false;
     }
@@ -31,10 +31,11 @@ class AskingPace {
     pause_ = std::min<RequestClock::Duration>(2 * pause_, RequestLife::kMaxAdmissionPause);
     return true;
   }
+  RequestClock::TimePoint next() const { return next_; }
 
  private:
   RequestClock::TimePoint next_;
-  RequestClock::Duration pause_ = RequestLife::kAdmissionInterval;
+  RequestClock::Duration pause_ = RequestLife::kMinAdmissionPause;
   uint64_t returns_ = 0;
 };
 
@@ -65,14 +66,18 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
   AskingPace pace;
   while (true) {
     MOE_RETURN_IF_ERROR(Check());
-    if (place.IsFirst() && pace.IsTime(environment_.clock.Now(), environment_.queue.returns())) {
-      request.arrival = queued_.seniority();
-      const absl::Status status = TryAcquire(request);
-      if (status.ok()) break;
-      if (!absl::IsResourceExhausted(status)) return Failed(Role::kDecode, status);
+    RequestClock::Duration pause = kCheckInterval;
+    if (place.IsFirst()) {
+      if (pace.IsTime(environment_.clock.Now(), environment_.queue.returns())) {
+        request.arrival = queued_.seniority();
+        const absl::Status status = TryAcquire(request);
+        if (status.ok()) break;
+        if (!absl::IsResourceExhausted(status)) return Failed(Role::kDecode, status);
+      }
+      pause = std::min(pause, pace.next() - environment_.clock.Now());
     }
     if (!std::exchange(told, true)) MOE_RETURN_IF_ERROR(waiting());
-    environment_.clock.SleepFor(kAdmissionInterval);
+    place.Wait(environment_.clock, pause);
   }
   running_ = std::make_unique<GaugeHold>(environment_.metrics.running);
   running_of_tenant_ = std::make_unique<GaugeHold>(tenant().metrics().running);

@@ -51,12 +51,12 @@ class RequestLife {
  public:
   // Role failures that one request survives. Losing its pages to an older request does not count.
   static constexpr int kMaxRecoveries = 5;
-  // How often a waiting request checks whether it is its turn, and how often the first checks whether pages have come
-  // back.
-  static constexpr std::chrono::milliseconds kAdmissionInterval{20};
-  // When pages have come back, the first asks decode. After that it asks with pauses that double up to this limit:
-  // pages may still drain, or belong to an earlier router process.
+  // When pages have come back, the first in the line asks decode. After that it asks with pauses that double from the
+  // first to the second: pages may still drain, or belong to an earlier router process.
+  static constexpr std::chrono::milliseconds kMinAdmissionPause{20};
   static constexpr std::chrono::milliseconds kMaxAdmissionPause{640};
+  // How often a request in the line looks whether its client still waits. Its turn wakes it.
+  static constexpr std::chrono::milliseconds kCheckInterval{250};
 
   // `fingerprint`: of the weights that the request's tokens are for. `tokens`: how many it will use at most.
   RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id,

@@ -28,6 +28,15 @@ class FakeRequestClock final : public router::RequestClock {
     Advance(duration);
     if (on_sleep) on_sleep();
   }
+  // In steps, between which something may happen.
+  void WaitFor(Condition& /*condition*/, MutexLock& lock, Duration duration,
+               absl::FunctionRef<bool()> ready) override ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    for (const TimePoint end = Now() + duration; Now() < end && !ready();) {
+      lock.unlock();
+      SleepFor(std::min<Duration>(end - Now(), std::chrono::milliseconds(10)));
+      lock.lock();
+    }
+  }
   void Advance(Duration duration) { now_ = now_.load() + duration; }
   std::function<void()> on_sleep;
 

@@ -21,6 +21,8 @@ namespace moestro::router {
 namespace {
 
 using Kind = AdmissionQueue::Kind;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 // A request and its place.
@@ -70,6 +72,18 @@ class AdmissionQueueTest : public ::testing::Test {
     return waiters;
   }
 
+  void At(milliseconds delay, std::function<void()> happens) {
+    clock_.on_sleep = [this, happens = std::move(happens), time = clock_.Now() + delay] {
+      if (clock_.Now() == time) happens();
+    };
+  }
+  // How long it waits for at most a second.
+  RequestClock::Duration Waited(const Waiter& waiter) {
+    const RequestClock::TimePoint begin = clock_.Now();
+    waiter.place->Wait(clock_, seconds(1));
+    return clock_.Now() - begin;
+  }
+
   MetricsRegistry registry_{"router"};
   testing::FakeRequestClock clock_;
   const std::shared_ptr<Tenant> a_ = MakeTenant("a");
@@ -87,6 +101,42 @@ TEST_F(AdmissionQueueTest, OneTenantIsServedInOrderOfArrival) {
   EXPECT_EQ(first.request.seniority(), 1u);
   EXPECT_EQ(second.request.seniority(), 2u);
   EXPECT_EQ(queue.size(), 1u);
+}
+
+TEST_F(AdmissionQueueTest, WhoeverIsNextIsWokenAndNobodyElse) {
+  AdmissionQueue queue(8);
+  Waiter first(queue, a_), second(queue, a_), third(queue, a_);
+  ASSERT_TRUE(first.IsFirst());
+  At(milliseconds(1030), [&] { first.Admit(); });
+  EXPECT_EQ(Waited(third), seconds(1));
+  EXPECT_EQ(Waited(second), milliseconds(30));
+  EXPECT_TRUE(second.IsFirst());
+  EXPECT_EQ(Waited(second), seconds(1));
+  At(milliseconds(30), [&] { second.place.reset(); });
+  EXPECT_EQ(Waited(third), milliseconds(30));
+}
+
+TEST_F(AdmissionQueueTest, TheHeadIsWokenWhenPagesComeBack) {
+  AdmissionQueue queue(8);
+  Waiter head(queue, a_), next(queue, a_);
+  ASSERT_TRUE(head.IsFirst());
+  At(milliseconds(30), [&] { queue.CountReturn(); });
+  EXPECT_EQ(Waited(head), milliseconds(30));
+  EXPECT_EQ(Waited(next), seconds(1));
+}
+
+TEST_F(AdmissionQueueTest, AFreePlaceWakesWhoeverMayHaveIt) {
+  AdmissionQueue queue(8);
+  queue.SetFair(true);
+  queue.SetPlaces(2);
+  auto running = std::make_unique<Waiter>(queue, a_);
+  ASSERT_TRUE(running->IsFirst());
+  running->Admit();
+  const Waiter waiting(queue, a_);
+  EXPECT_EQ(Waited(waiting), seconds(1));  // the last place is for another tenant
+  At(milliseconds(30), [&] { running = nullptr; });
+  EXPECT_EQ(Waited(waiting), milliseconds(30));
+  EXPECT_TRUE(waiting.IsFirst());
 }
 
 TEST_F(AdmissionQueueTest, WhoLostItsPagesComesBackInFront) {

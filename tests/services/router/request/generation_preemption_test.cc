@@ -82,7 +82,7 @@ TEST(PreemptionTest, WaitsInFrontOfTheLineForNewPages) {
   const Result result = RunJob(node, Job());
   ASSERT_TRUE(result.status.ok()) << result.status;
   EXPECT_EQ(result.ids, Expected(6));
-  EXPECT_EQ(waited, 3);
+  EXPECT_GE(waited, 3);
   EXPECT_EQ(result.summary.resumed, 1u);
 }
 
