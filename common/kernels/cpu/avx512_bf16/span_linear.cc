@@ -136,7 +136,7 @@ void MultiplyFew(const PackedMatrix& w, const spans::CodedTokens& x, float* y, i
   constexpr BlockFormat kFormat = FormatOf(kType);
   constexpr int64_t kBlockSpans = kFormat.block / kCodeSpan;
   constexpr int64_t kSpanBytes = kCodeSpan * kRowGroup * kFormat.code_bits / 8;
-  constexpr HeaderFetch kFetch = CodesInPlace<kType>::kFar ? HeaderFetch::kFar : HeaderFetch::kNear;
+  constexpr HeaderFetch kFetch = FetchesFar<kType>(kTokens) ? HeaderFetch::kFar : HeaderFetch::kNear;
   const int64_t group_bytes = PackedGroupBytes(kType, w.cols);
   SpanScales scales;
   for (int64_t row = row_begin; row < row_end; row += kRowGroup) {

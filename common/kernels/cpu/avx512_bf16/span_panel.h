@@ -60,6 +60,16 @@ struct VnniSpans {
 // The sources of a span's bytes. Each call of AddSubBlock adds the products of the next sub-block with tokens' codes,
 // `stride` bytes apart, to sums[token][tile].
 
+// Whether so many tokens fetch codes where they lie into L2: where products take about as long as reading. Fetches into
+// L1 would hold them up (five bits, one token: 0.65 of read bandwidth instead of 0.9; four tokens: 0.7 of 0.85). Where
+// memory takes longer, L1 is better (four bits, one token: 0.9 instead of 0.75).
+template <DType kType>
+constexpr bool FetchesFar(int tokens) {
+  constexpr BlockFormat kFormat = FormatOf(kType);
+  constexpr bool kCostly = kFormat.sub_block == 16 || (kFormat.has_mins && kFormat.sub_block == 32);
+  return kFormat.code_bits == 5 || tokens >= (kCostly ? 2 : 3);
+}
+
 // Codes where they lie, tile by tile in the order of addresses. Those that lie kCodesAhead behind are fetched, the
 // lines of a unit one beside each quad: fetches in the compiler's order, or several in a row, cost one token a tenth of
 // read bandwidth.
@@ -69,10 +79,6 @@ class CodesInPlace {
   static constexpr int kSubBlock = FormatOf(kType).sub_block;
 
  public:
-  // Codes of five bits are fetched into L2: one token has 0.9 of read bandwidth instead of 0.65. Other formats lose
-  // 0.1.
-  static constexpr bool kFar = FormatOf(kType).code_bits == 5;
-
   explicit CodesInPlace(const uint8_t* codes) : codes_(codes) {}
 
   template <int kTokens>
@@ -100,7 +106,7 @@ class CodesInPlace {
     KeepOrder();
     if (kQuad < kLines) {
       const uint8_t* const ahead = codes_ + (v * kLines + kQuad) * 64 + kCodesAhead;
-      kFar ? PrefetchFar(ahead) : Prefetch(ahead);
+      FetchesFar<kType>(kTokens) ? PrefetchFar(ahead) : Prefetch(ahead);
     }
 #pragma GCC unroll 4
     for (int t = 0; t < kTokens; ++t) {
