@@ -29,6 +29,48 @@ instance_of() {
   printf 'n%s' "$(realpath -m "$1" | sha256sum | cut -c1-10)"
 }
 
+# Prints the path of nvcc, if there is one.
+find_nvcc() { command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null; }
+
+# Chooses the profile for GPUs $1 (auto, none, or a list) and the settings file $2; $3 is 0 if nothing is built. Sets `profile` (a file of
+# deploy/profiles), `gpus` (devices as the roles name them, with commas) and `why`.
+choose_profile() {
+  local found=() names=() name
+  profile=cpu gpus="" why="--gpu none"
+  case $1 in
+    none) return ;;
+    auto)
+      why="no GPU found"
+      mapfile -t found < <(timeout 10 nvidia-smi --query-gpu=index,name --format=csv,noheader 2>/dev/null)
+      [ ${#found[@]} -gt 0 ] || return 0
+      why="$2 names devices, so GPUs are as it says"
+      ! grep -qE '^[[:space:]]*(device|devices|borrow-device)[[:space:]]*=' "$2" || return 0
+      why="${#found[@]} GPU(s) found, but no nvcc to build for them: install the CUDA toolkit, version 12.8 or later"
+      [ -n "$(find_nvcc)" ] || return 0
+      why="${#found[@]} GPU(s) found, but build/cuda has no binaries (--no-build)"
+      [ "$3" = 1 ] || [ -x "$repo/build/cuda/bin/moestro" ] || return 0
+      why="found GPU ${found[0]}${found[1]:+ and GPU ${found[1]}}"
+      names=("${found[@]:0:2}")
+      names=("${names[@]%%,*}") ;;
+    *)
+      IFS=, read -r -a names <<<"$1"
+      why="--gpu $1"
+      [[ $1 == *[0-9]* ]] && [ -z "$(find_nvcc)" ] && die "--gpu $1: no nvcc to build for it; install the CUDA toolkit, version 12.8 or later, or use --gpu none" ;;
+  esac
+  for name in "${names[@]}"; do
+    [ "$name" = host ] || name=cuda:$name
+    gpus+=${gpus:+,}$name
+  done
+  profile=one-gpu
+  [ ${#names[@]} = 1 ] || profile=two-gpu
+}
+
+# Prints the flags that profile $1 has for role $2, with devices $3.
+profile_flags() {
+  local gpu0=${3%%,*} gpu1=${3##*,}
+  sed -n "s/^$2 //p" "$repo/deploy/profiles/$1" | sed -e "s/GPU0/$gpu0/g" -e "s/GPU1/$gpu1/g"
+}
+
 # Prints the value of a key in the node's settings file.
 setting() {
   sed -n "s/^$2=//p" "$1/node.env" 2>/dev/null

@@ -12,6 +12,8 @@
 namespace moestro {
 namespace {
 
+constexpr int64_t kFewCores = 2;  // of a node, for CpuSplitKind::kFewForPrefill
+
 // The lowest hardware thread of the CPU's core, which identifies the core.
 int ReadCore(int cpu) {
   std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
@@ -33,7 +35,7 @@ std::vector<CpuPlace> ReadCpuPlaces(std::span<const int> cpus) {
   return places;
 }
 
-CpuSplit SplitCpus(std::span<const CpuPlace> places) {
+CpuSplit SplitCpus(std::span<const CpuPlace> places, CpuSplitKind kind) {
   std::map<int, std::set<int>> cores_of;  // by node
   std::set<int> cores;
   for (const CpuPlace& place : places) {
@@ -45,9 +47,11 @@ CpuSplit SplitCpus(std::span<const CpuPlace> places) {
   CpuSplit split;
   for (const CpuPlace& place : places) {
     const std::set<int>& among = single_cores ? cores : cores_of[place.node];
-    const bool every_other = std::distance(among.begin(), among.find(place.core)) % 2 == 0;
-    if (every_other) split.decode.push_back(place.cpu);
-    if (!every_other || cores.size() == 1) split.prefill.push_back(place.cpu);
+    const auto index = std::distance(among.begin(), among.find(place.core)), count = std::ssize(among);
+    const bool decodes =
+        kind == CpuSplitKind::kHalves || count < 2 * kFewCores ? index % 2 == 0 : index < count - kFewCores;
+    if (decodes) split.decode.push_back(place.cpu);
+    if (!decodes || cores.size() == 1) split.prefill.push_back(place.cpu);
   }
   std::ranges::sort(split.decode);
   std::ranges::sort(split.prefill);

@@ -18,20 +18,23 @@
 namespace moestro {
 namespace {
 
+constexpr char kAutoGpu[] = "auto-gpu";
+
 int Threads(const CpuOptions& options) {
   return options.threads > 0 ? options.threads : static_cast<int>(AllowedCpus().size());
 }
 
 absl::StatusOr<std::vector<int>> ChooseCpus(const std::string& wanted, CpuRole role, const std::vector<int>& allowed) {
   if (wanted == "all" || (wanted == "auto" && role == CpuRole::kAll)) return allowed;
-  if (wanted == "auto") {
-    CpuSplit split = SplitCpus(ReadCpuPlaces(allowed));
+  if (wanted == "auto" || (wanted == kAutoGpu && role != CpuRole::kAll)) {
+    CpuSplit split =
+        SplitCpus(ReadCpuPlaces(allowed), wanted == kAutoGpu ? CpuSplitKind::kFewForPrefill : CpuSplitKind::kHalves);
     return role == CpuRole::kDecode ? std::move(split.decode) : std::move(split.prefill);
   }
   absl::StatusOr<std::vector<int>> cpus = ParseCpuList(wanted);
   if (!cpus.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--cpus ", wanted, ": ", cpus.status().message(), "; or use auto or all"));
+    return absl::InvalidArgumentError(absl::StrCat("--cpus ", wanted, ": ", cpus.status().message(), "; or use auto",
+                                                   role == CpuRole::kAll ? "" : ", auto-gpu", " or all"));
   }
   for (const int cpu : *cpus) {
     if (std::ranges::binary_search(allowed, cpu)) continue;
@@ -64,8 +67,12 @@ void AddCpuShare(CLI::App& app, CpuRole role, CpuShare& share) {
   const char* chosen = role == CpuRole::kAll      ? "all"
                        : role == CpuRole::kDecode ? "half of the cores of each NUMA node; prefill has the others"
                                                   : "half of the cores of each NUMA node; decode has the others";
-  app.add_option("--cpus", share.cpus,
-                 absl::StrCat("CPUs of the process, such as 0-3,8; all: those it was started with; auto: ", chosen));
+  app.add_option(
+      "--cpus", share.cpus,
+      absl::StrCat("CPUs of the process, such as 0-3,8; all: those it was started with; auto: ", chosen,
+                   role == CpuRole::kAll ? ""
+                                         : "; auto-gpu, the same for both: prefill has two cores of each NUMA "
+                                           "node, because a GPU computes its prompts, and decode the others"));
   app.add_option("--nice", share.nice,
                  "Lowers the process's priority by this, up to 19; a negative value raises it and needs privileges");
 }

@@ -14,12 +14,12 @@ class App;
 
 namespace moestro {
 
-// Selects the CPUs of `--cpus auto` (SplitCpus); kAll for a role that computes while no other does.
+// Selects the CPUs of `--cpus auto` and `auto-gpu` (SplitCpus); kAll for a role that computes while no other does.
 enum class CpuRole { kAll, kDecode, kPrefill };
 
 // A process's share of the machine.
 struct CpuShare {
-  std::string cpus = "auto";  // "auto", "all" or a list like "0-3,8"
+  std::string cpus = "auto";  // "auto", "auto-gpu", "all" or a list like "0-3,8"
   int nice = 0;               // added to the inherited niceness, as in nice(1)
 };
 

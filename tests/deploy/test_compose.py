@@ -106,15 +106,19 @@ def test_every_variable_is_documented_with_its_default():
     assert used == documented
 
 
-def test_gpus_change_the_image_of_every_role_and_the_device_of_prefill_alone():
+def test_gpus_change_the_image_of_every_role_and_the_devices_of_those_that_compute():
     assert set(GPU_SERVICES) == set(ROLES)
     assert len({service["image"] for service in GPU_SERVICES.values()}) == 1
     for role, service in GPU_SERVICES.items():
-        if role == "prefill":
-            device = flags("prefill", GPU_SERVICES).pop("device")
-            assert service["command"] == SERVICES["prefill"]["command"] + [f"--device={device}"]
+        computes = role in ("prefill", "decode")
+        if computes:  # with the flags of the profiles of deploy/up
+            own = SERVICES[role]["command"]
+            names = [flag.split("=")[0] for flag in service["command"][len(own):]]
+            profile = re.search(rf"^{role} (.*)$", (DEPLOY / "profiles/two-gpu").read_text(), re.M)[1].split()
+            assert service["command"][:len(own)] == own and names == [flag for flag in profile if flag.startswith("--")]
+            assert service["command"][-1] == "--cpus=auto-gpu"
             assert service["ulimits"] == {"memlock": -1}
-        assert ("deploy" in service) == (role == "prefill")
+        assert ("deploy" in service) == computes
     for target in (SERVICES["weight-store"]["build"]["target"], GPU_SERVICES["weight-store"]["build"]["target"]):
         assert re.search(rf"^FROM runtime AS {target}$", DOCKERFILE, re.M)
     assert f"ARG CUDA_BASE={re.search(r'CUDA_BASE:-([^}]*)', GPU_TEXT)[1]}\n" in DOCKERFILE

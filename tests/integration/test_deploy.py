@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -276,6 +277,58 @@ def test_up_says_what_is_wrong(repo, tmp_path):
                             (["--fast"], "--fast"), (["--run-dir"], "--run-dir")]:
         result = subprocess.run([repo / "deploy/up", "--no-build", *arguments], capture_output=True, text=True, timeout=30)
         assert result.returncode != 0 and word in result.stderr
+
+
+def up_with(repo, run_dir, *arguments, **options):
+    ports = [consecutive_free_ports(), free_port()]
+    flags = ["--no-build", "--detach", "--run-dir", run_dir, "--grpc-port", str(free_port()), "--http-port", str(ports[1]),
+             "--metrics-port", str(ports[0])]
+    up = subprocess.run([repo / "deploy/up", *flags, *arguments], capture_output=True, text=True, timeout=120, **options)
+    return up, ports[0]
+
+
+def metric(port, name):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+        return sum(float(line.rsplit(" ", 1)[1]) for line in reply.read().decode().splitlines()
+                   if line.split("{")[0] == name)
+
+
+@pytest.mark.parametrize("gpus, profile", [("none", "cpu"), ("host", "one-gpu"), ("host,host", "two-gpu")])
+def test_a_profile_for_each_number_of_devices(repo, cli, tiny_model, tmp_path, gpus, profile):
+    run_dir, config = tmp_path / "node", tmp_path / "settings.toml"
+    config.write_text('[prefill]\nstream-from-tokens = 64\ndevice-memory = "64MB"\ndevice-dense-bytes = "8MB"\n'
+                      '[router]\nchunked-below-tokens = 64\ndecode-idle-window-seconds = 0\n')
+    try:
+        up, port = up_with(repo, run_dir, "--gpu", gpus, "--model", tiny_model, "--config", config)
+        assert up.returncode == 0 and f"profile {profile}: --gpu {gpus}\n" in up.stdout, up.stdout + up.stderr
+        status = subprocess.run([repo / "deploy/status", "--run-dir", run_dir], capture_output=True, text=True)
+        assert status.stdout.startswith(f"profile {profile}: --gpu {gpus}\n")
+        answer = json.loads(cli("generate", "--server", f"unix:{run_dir}/router.sock", "--prompt", "many words " * 40,
+                                "--max-tokens", 4, "--ignore-eos", "--json").stdout)
+        assert answer["path"] == "whole_machine", answer
+        devices = 0 if gpus == "none" else len(gpus.split(","))
+        assert metric(port + 2, "moestro_prefill_devices") == devices  # decode had no work: its device helped
+        on_device = "--device host" in (run_dir / "logs/decode.log").read_text()
+        assert on_device == (devices == 2)
+    finally:
+        subprocess.run([repo / "deploy/down", "--run-dir", run_dir], capture_output=True, timeout=120)
+
+
+def test_up_finds_gpus_and_says_why_it_does_not_use_them(repo, tiny_model, tmp_path):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho '0, NVIDIA GeForce RTX 5090'\necho '1, NVIDIA GeForce RTX 5090'\n")
+    smi.chmod(0o755)
+    found = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    config = tmp_path / "settings.toml"
+    config.write_text('[prefill]\ndevice = "none"\n')
+    # --model is wrong, so nothing starts.
+    wrong = ["--model", tmp_path / "absent"]
+    up, _ = up_with(repo, tmp_path / "node", *wrong, "--config", config, env=found)
+    assert "profile cpu: " in up.stdout and "names devices" in up.stdout, up.stdout + up.stderr
+    up, _ = up_with(repo, tmp_path / "node", *wrong, env=found)
+    assert "profile cpu: 2 GPU(s) found, but " in up.stdout or "profile two-gpu: found GPU 0" in up.stdout
+    up, _ = up_with(repo, tmp_path / "node", *wrong, "--gpu", "0;1")
+    assert up.returncode != 0 and "--gpu 0;1: must be" in up.stderr
 
 
 def test_up_prints_how_to_download_a_model(repo, tmp_path):

@@ -52,6 +52,18 @@ TEST(CpuSplitTest, EveryNodeIsSplit) {
   EXPECT_THAT(split.prefill, ElementsAre(1, 4));
 }
 
+TEST(CpuSplitTest, FewCoresForAPrefillWithAGpu) {
+  const auto split = [](const std::vector<int>& cores_of_nodes, int threads) {
+    return SplitCpus(Machine(cores_of_nodes, threads), CpuSplitKind::kFewForPrefill);
+  };
+  EXPECT_THAT(split({6}, 1).decode, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(split({6}, 1).prefill, ElementsAre(4, 5));
+  EXPECT_THAT(split({4, 5}, 2).prefill, ElementsAre(2, 3, 7, 8, 11, 12, 16, 17));
+  EXPECT_THAT(split({3}, 1).prefill, ElementsAre(1));  // half, rounded down
+  EXPECT_THAT(split({1}, 1).decode, ElementsAre(0));
+  EXPECT_THAT(split({1}, 1).prefill, ElementsAre(0));
+}
+
 TEST(CpuSplitTest, OneCoreIsShared) {
   EXPECT_THAT(SplitCpus(Machine({1}, 2)).decode, ElementsAre(0, 1));
   EXPECT_THAT(SplitCpus(Machine({1}, 2)).prefill, ElementsAre(0, 1));
