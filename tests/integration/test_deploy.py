@@ -184,6 +184,11 @@ def test_up_says_why_a_model_cannot_be_served(repo, bin_dir, tiny_model, tmp_pat
     assert up.returncode == 1 and "weight_store cannot start: " in up.stderr and '"mimo_v2_flash" is not supp' in up.stderr
 
 
+def wait_for_start(up):
+    while "starting" not in (line := up.stdout.readline()):
+        assert line, "deploy/up has ended"
+
+
 def test_up_gives_up_on_a_router_that_cannot_serve(repo, bin_dir, tiny_model, tmp_path):
     """As one of another version than the weight store may say."""
     run_dir = tmp_path / "node"
@@ -193,7 +198,7 @@ def test_up_gives_up_on_a_router_that_cannot_serve(repo, bin_dir, tiny_model, tm
                            "--http-port", str(free_port()),
                            "--metrics-port", str(consecutive_free_ports())],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert "starting" in up.stdout.readline()
+    wait_for_start(up)
     with open(run_dir / "logs/router.log", "a") as log:
         log.write("cannot serve model tiny: tokenizer.json: field 'x'\n")
     _, errors = up.communicate(timeout=60)
@@ -232,7 +237,7 @@ def test_interrupted_up_leaves_nothing(repo, bin_dir, tiny_model, tmp_path):
                            "--metrics-port", str(consecutive_free_ports())],
                           stdout=subprocess.PIPE, text=True,
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    assert "starting" in up.stdout.readline()
+    wait_for_start(up)
     up.send_signal(signal.SIGINT)
     output, _ = up.communicate(timeout=120)
     assert up.returncode == 130 and "ready" not in output
