@@ -9,11 +9,6 @@
 
 namespace moestro::cuda {
 
-// Whether one of four codes is NaN (0x7f or 0xff). No published weight is.
-__device__ __forceinline__ bool HasNanE4M3(uint32_t codes) {
-  return (((codes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u) != 0;
-}
-
 // Two codes: code 0 in bits 8..15, code 1 in bits 24..31, the other bits 0. The result has code 0 in its lower half.
 //
 // A code's exponent and mantissa, moved to BF16's positions, with the sign, are its value times 2^-120, the difference

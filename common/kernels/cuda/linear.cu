@@ -1,6 +1,7 @@
-// A block computes one or two row groups of the packed layout (64 rows each; two share their scales) for a tile of
-// tokens. Each of its kRowWarps x kTokenWarps warps takes 32 rows and kWarpTokens tokens. Weights and inputs pass
-// through shared memory in stages of 64 inputs, with kStages - 1 stages in flight (cp.async).
+// Tiles of 128 tokens; those of few tokens are small_linear.cu's. A block computes two row groups of the packed layout
+// (64 rows each, which share their scales) for a tile. Each of its kRowWarps x kTokenWarps warps takes 32 rows and
+// kWarpTokens tokens. Weights and inputs pass through shared memory in stages of 64 inputs, with kStages - 1 stages in
+// flight (cp.async).
 //
 // The weights are operand A of mma.m16n8k16 (16 rows x 16 inputs), tokens are the columns of B. An mma may number its
 // rows and inputs freely, as long as A and B agree, so both follow the weights' layout: 16 bytes are 4 rows x 4 inputs
@@ -14,18 +15,17 @@
 #include <cuda_runtime.h>
 
 #include "common/kernels/cuda/block_linear.cuh"
-#include "common/kernels/cuda/f16.cuh"
-#include "common/kernels/cuda/fp8.cuh"
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/linear_tile.cuh"
 #include "common/kernels/cuda/ptx.cuh"
+#include "common/kernels/cuda/small_linear.cuh"
+#include "common/kernels/cuda/weight_fragments.cuh"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro::cuda {
 namespace {
 
-constexpr int kStepBytes = 256;  // 64 rows x 4 FP8 or 2 BF16 inputs
 constexpr int kStepChunks = kStepBytes / kChunk;
 
 template <DType kTheType, bool kIsGateUp, int kTheRowWarps, int kTheWarpTokens, int kTokenWarps, int kTheStages>
@@ -52,39 +52,13 @@ __device__ __forceinline__ int InputPlace(int token, int c) { return c ^ ((token
 // part of a stage, from the first of the 32 inputs on; c: the lane's chunk.
 template <DType kType>
 __device__ __forceinline__ void LoadWeights(const uint8_t* weights, int u, int t, int c, uint32_t (&a)[2][4]) {
-  if constexpr (kType != DType::kF8E4M3) {
-    const int step = 4 * t + 2 * u;
-    const uint4 low =
-        *reinterpret_cast<const uint4*>(weights + step * kStepBytes + WeightPlace<kType>(step, c) * kChunk);
-    const uint4 high =
-        *reinterpret_cast<const uint4*>(weights + (step + 1) * kStepBytes + WeightPlace<kType>(step + 1, c) * kChunk);
-    a[0][0] = low.x;
-    a[0][1] = low.y;
-    a[0][2] = high.x;
-    a[0][3] = high.y;
-    a[1][0] = low.z;
-    a[1][1] = low.w;
-    a[1][2] = high.z;
-    a[1][3] = high.w;
-  } else {
-    const int step = 2 * t + u;
-    const uint4 codes =
-        *reinterpret_cast<const uint4*>(weights + step * kStepBytes + WeightPlace<kType>(step, c) * kChunk);
-    // x: rows 0, 1 and y: rows 2, 3 for inputs 0, 1; z, w: the same rows for inputs 2, 3. Two bytes a row.
-    const uint32_t words[4] = {codes.x, codes.z, codes.y, codes.w};
-    const bool nan = HasNanE4M3(codes.x) || HasNanE4M3(codes.y) || HasNanE4M3(codes.z) || HasNanE4M3(codes.w);
+  uint4 pieces[kPieces<kType>];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t first = __byte_perm(words[i], 0, 0x1404), second = __byte_perm(words[i], 0, 0x3424);
-      uint32_t expanded_first = ExpandE4M3(first), expanded_second = ExpandE4M3(second);
-      if (nan) {
-        expanded_first = PatchNanE4M3(first, expanded_first);
-        expanded_second = PatchNanE4M3(second, expanded_second);
-      }
-      a[i / 2][i % 2 * 2] = expanded_first;
-      a[i / 2][i % 2 * 2 + 1] = expanded_second;
-    }
+  for (int i = 0; i < kPieces<kType>; ++i) {
+    const int step = (2 * t + u) * kPieces<kType> + i;
+    pieces[i] = *reinterpret_cast<const uint4*>(weights + step * kStepBytes + WeightPlace<kType>(step, c) * kChunk);
   }
+  ToFragments<kType>(pieces, a);
 }
 
 template <typename T>
@@ -124,6 +98,7 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
 
   float totals[2][kTokenFragments][4] = {};
   float sums[2][kTokenFragments][4] = {};  // of the current 128 inputs
+  [[maybe_unused]] NanRows nan_rows;
   // The warp's scales, one per block of inputs.
   const float* scales = nullptr;
   if constexpr (kType == DType::kF8E4M3) {
@@ -159,24 +134,12 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
       for (int u = 0; u < 2; ++u) {
         uint32_t a[2][4];
         LoadWeights<kType>(group_weights + k * (32 / T::kColsPerStep) * kStepBytes, u, t, c, a);
-        [[maybe_unused]] uint32_t rest[2][4];
-        if constexpr (kType == DType::kF16) {
-#pragma unroll
-          for (int i = 0; i < 8; ++i) SplitF16(a[i / 4][i % 4], &a[i / 4][i % 4], &rest[i / 4][i % 4]);
-        }
-#pragma unroll
-        for (int n = 0; n < kTokenFragments; ++n) {
-          const uint32_t pair[2] = {u == 0 ? b[n].x : b[n].z, u == 0 ? b[n].y : b[n].w};
-          MmaBf16(sums[0][n], a[0], pair);
-          MmaBf16(sums[1][n], a[1], pair);
-          if constexpr (kType == DType::kF16) {
-            MmaBf16(sums[0][n], rest[0], pair);
-            MmaBf16(sums[1][n], rest[1], pair);
-          }
-        }
+        if constexpr (kType == DType::kF8E4M3) nan_rows.Watch(a);
+        AddProducts<kType>(a, b, u, sums);
       }
     }
     if ((stage + 1) % kStagesPerBlock != 0 && stage + 1 < stages) continue;
+    if constexpr (kType == DType::kF8E4M3) nan_rows.Apply(sums);
     const int64_t block = stage / kStagesPerBlock;
     const float scale = kType == DType::kF8E4M3 ? scales[block] : 1.0f;
 #pragma unroll
@@ -195,20 +158,14 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
   FinishTile<T>(p, tile, thread, totals);
 }
 
-// Large: 72 KiB (FP8) or 96 KiB (16 bits) of shared memory; the latter is the limit of the smallest of these GPUs (99
-// KiB). Small: as many blocks as possible, since there may be few rows, each with 7 stages (28 KiB of FP8 weights) in
-// flight. With a block on each of 64 multiprocessors that is 1.8 MB, which 1.8 TB/s deliver in a microsecond of
-// latency. Small gate and up: the same for either matrix; in 16 bits, as much as fits.
+// 72 KiB (FP8) or 96 KiB (16 bits) of shared memory; the latter is the limit of the smallest of these GPUs (99 KiB).
 template <DType kType, bool kGateUp>
 LaunchResult LaunchTiles(const LinearParams& p, int tile_tokens, Stream stream) {
   if (tile_tokens == kLargeTile) {
     using Large = Tiling<kType, kGateUp, 4, 64, 2, 3>;
     return LaunchTiling<Large>(LinearKernel<Large>, p, stream);
   }
-  if (tile_tokens != kSmallTile) return {kInvalidArgument};
-  constexpr int kStages = kGateUp && kType != DType::kF8E4M3 ? 5 : 8;
-  using Small = Tiling<kType, kGateUp, kGateUp ? 4 : 2, 16, 1, kStages>;
-  return LaunchTiling<Small>(LinearKernel<Small>, p, stream);
+  return tile_tokens == kSmallTile ? LaunchSmallLinear(p, kGateUp, stream) : LaunchResult{kInvalidArgument};
 }
 
 bool IsAligned(const void* p, int64_t bytes) {
@@ -252,54 +209,6 @@ LaunchResult LaunchGroups(const LinearShape& shape, const LinearGroups& groups, 
                                groups.tile_tokens, stream);
 }
 
-// ---- The router's product
-
-constexpr int kLogitTokens = 32;   // per block
-constexpr int kLogitExperts = 64;  // per block
-constexpr int kLogitCols = 32;     // inputs in shared memory at once
-constexpr int kLogitThreads = 256;
-constexpr int kPadded = kLogitCols + 1;  // threads that read a column hit different banks
-
-// A thread computes 2 tokens x 4 experts: tokens i and i + 16, experts j, j + 16, ...
-__global__ void __launch_bounds__(kLogitThreads)
-    RouterLogitsKernel(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens, float* logits) {
-  float* const shared_x = reinterpret_cast<float*>(DynamicShared());
-  float* const shared_w = shared_x + kLogitTokens * kPadded;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int i = thread / 16, j = thread % 16;
-  const int64_t first_token = int64_t{blockIdx.x} * kLogitTokens;
-  const int64_t first_expert = int64_t{blockIdx.y} * kLogitExperts;
-  float sums[2][4] = {};
-  for (int64_t col = 0; col < hidden; col += kLogitCols) {
-    for (int at = thread; at < (kLogitTokens + kLogitExperts) * kLogitCols; at += kLogitThreads) {
-      const int row = at / kLogitCols, c = at % kLogitCols;
-      const bool is_x = row < kLogitTokens;
-      const int64_t source = is_x ? first_token + row : first_expert + row - kLogitTokens;
-      const bool exists = source < (is_x ? tokens : experts) && col + c < hidden;
-      (is_x ? shared_x + row * kPadded : shared_w + (row - kLogitTokens) * kPadded)[c] =
-          exists ? (is_x ? x : w)[source * hidden + col + c] : 0.0f;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int c = 0; c < kLogitCols; ++c) {
-#pragma unroll
-      for (int a = 0; a < 2; ++a) {
-#pragma unroll
-        for (int b = 0; b < 4; ++b) {
-          sums[a][b] = fmaf(shared_x[(i + 16 * a) * kPadded + c], shared_w[(j + 16 * b) * kPadded + c], sums[a][b]);
-        }
-      }
-    }
-    __syncthreads();
-  }
-  for (int a = 0; a < 2; ++a) {
-    for (int b = 0; b < 4; ++b) {
-      const int64_t token = first_token + i + 16 * a, expert = first_expert + j + 16 * b;
-      if (token < tokens && expert < experts) logits[token * experts + expert] = sums[a][b];
-    }
-  }
-}
-
 }  // namespace
 
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream) {
@@ -315,16 +224,6 @@ LaunchResult LaunchGroupedLinear(const LinearShape& shape, const LinearGroups& g
 LaunchResult LaunchGroupedGateUp(const LinearShape& shape, const LinearGroups& groups, const MatrixList& up,
                                  Stream stream) {
   return LaunchGroups<true>(shape, groups, up, stream);
-}
-
-LaunchResult LaunchRouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens,
-                                float* logits, Stream stream) {
-  if (tokens == 0) return {};
-  const dim3 grid(static_cast<unsigned>((tokens + kLogitTokens - 1) / kLogitTokens),
-                  static_cast<unsigned>((experts + kLogitExperts - 1) / kLogitExperts));
-  constexpr int64_t kBytes = (kLogitTokens + kLogitExperts) * kPadded * sizeof(float);
-  return Launch("router logits", RouterLogitsKernel, grid, dim3(kLogitThreads), kBytes, stream, w, experts, hidden, x,
-                tokens, logits);
 }
 
 }  // namespace moestro::cuda

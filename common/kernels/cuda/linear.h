@@ -86,8 +86,8 @@ LaunchResult LaunchGateUp(const LinearShape& shape, const MatrixPointers& gate, 
 LaunchResult LaunchGroupedGateUp(const LinearShape& shape, const LinearGroups& groups, const MatrixList& up,
                                  Stream stream);
 
-// logits[t, e] = sum over h of w[e, h] x[t, h], all F32 and row-major, summed in order of h by fused multiply-adds. The
-// router's product is too small for anything but plain arithmetic. Any alignment.
+// logits[t, e] = sum over h of w[e, h] x[t, h], all F32 and row-major. Plain arithmetic in a fixed order
+// (router_logits.cu): a row has the same bits among any number of others. Any alignment.
 LaunchResult LaunchRouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens,
                                 float* logits, Stream stream);
 

@@ -88,6 +88,12 @@ __device__ __forceinline__ uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
   return d;
 }
+// The greater of a and |b|, of two pairs of BF16 values. REQUIRES: a not negative, no NaN.
+__device__ __forceinline__ uint32_t MaxAbsBf16x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("{ .reg .b32 t; abs.bf16x2 t, %2; max.bf16x2 %0, %1, t; }" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
 // 2^x, relative error at most 2^-22; results below the smallest normal number are 0.
 __device__ __forceinline__ float Exp2(float x) {
   float y;

@@ -103,6 +103,8 @@ TEST(CudaLinearTest, Fp8AgainstDouble) {
   CheckDense(DType::kF8E4M3, 192, 516, 5);
   CheckDense(DType::kF8E4M3, 65, 1000, 2);  // more stages than are in flight, in both tiles
   CheckDense(DType::kF8E4M3, 65, 1000, 18);
+  CheckDense(DType::kF8E4M3, 65, 1301, 9);  // more blocks of inputs than warps
+  CheckDense(DType::kF8E4M3, 65, 1301, 8);
 }
 
 TEST(CudaLinearTest, Bf16AgainstDouble) {
@@ -113,6 +115,7 @@ TEST(CudaLinearTest, Bf16AgainstDouble) {
   CheckDense(DType::kBF16, 130, 4, 17);
   CheckDense(DType::kBF16, 129, 260, 129);
   CheckDense(DType::kBF16, 65, 1000, 2);
+  CheckDense(DType::kBF16, 65, 1301, 9);
 }
 
 TEST(CudaLinearTest, F16AgainstDouble) {
@@ -121,7 +124,7 @@ TEST(CudaLinearTest, F16AgainstDouble) {
   CheckDense(DType::kF16, 63, 127, 2);
   CheckDense(DType::kF16, 65, 129, 16);
   CheckDense(DType::kF16, 130, 4, 17);
-  CheckDense(DType::kF16, 65, 1000, 2);
+  CheckDense(DType::kF16, 65, 1301, 2);
 }
 
 class CudaLinearBlocksTest : public ::testing::TestWithParam<DType> {
@@ -169,29 +172,34 @@ TEST_P(CudaLinearBlocksTest, WeightsAreExact) {
 
 // Row r holds code r in one column and zeros elsewhere: with inputs of 1, each output is the code's exact value.
 TEST(CudaLinearTest, AllFp8CodesAreExact) {
-  constexpr int64_t kCols = 132;
+  constexpr int64_t kCols = 132, kStride = 136;
   for (const int64_t col : {0, 1, 2, 3, 70, 127, 128, 131}) {
     std::vector<uint8_t> row_major(256 * kCols, 0);
     for (int64_t row = 0; row < 256; ++row)
       row_major[static_cast<size_t>(row * kCols + col)] = static_cast<uint8_t>(row);
     const Matrix m = Pack(DType::kF8E4M3, 256, kCols, row_major, std::vector<float>(4, 1.0f));
-    const DeviceArray<uint16_t> ones(std::vector<uint16_t>(136, ToBf16(1.0f)));
-    const DeviceArray<float> y(256);
-    const LinearShape shape{.dtype = DType::kF8E4M3,
-                            .rows = 256,
-                            .cols = kCols,
-                            .x = ones.get(),
-                            .x_stride = 136,
-                            .y = y.get(),
-                            .y_stride = 256};
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), 1, nullptr)));
-    const std::vector<float> got = y.Download();
-    for (int code = 0; code < 256; ++code) {
-      const float value = got[static_cast<size_t>(code)];
-      if ((code & 0x7f) == 0x7f) {
-        ASSERT_TRUE(std::isnan(value)) << "code " << code;
-      } else {
-        ASSERT_EQ(value, FromE4M3(static_cast<uint8_t>(code))) << "code " << code << " column " << col;
+    for (const int64_t tokens : {1, 9, 17}) {  // of each tile; NaN times an input of 0 is NaN, too
+      std::vector<uint16_t> x(tokens * kStride, ToBf16(1.0f));
+      if (tokens > 1) std::fill_n(x.begin() + (tokens - 1) * kStride, kStride, uint16_t{0});
+      const DeviceArray<uint16_t> device_x(x);
+      const DeviceArray<float> y(tokens * 256);
+      const LinearShape shape{.dtype = DType::kF8E4M3,
+                              .rows = 256,
+                              .cols = kCols,
+                              .x = device_x.get(),
+                              .x_stride = kStride,
+                              .y = y.get(),
+                              .y_stride = 256};
+      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+      const std::vector<float> got = y.Download();
+      for (int64_t at = 0; at < tokens * 256; ++at) {
+        const auto code = static_cast<uint8_t>(at % 256);
+        const float input = FromBf16(x[at / 256 * kStride]);
+        if ((code & 0x7f) == 0x7f) {
+          ASSERT_TRUE(std::isnan(got[at])) << "code " << int{code} << ", token " << at / 256 << " of " << tokens;
+        } else {
+          ASSERT_EQ(got[at], FromE4M3(code) * input) << "code " << int{code} << " column " << col;
+        }
       }
     }
   }
@@ -462,7 +470,7 @@ void CheckTiles(DType dtype, int64_t cols) {
   constexpr int64_t kRows = 128, kTokens = 40;
   const Matrix m = RandomMatrix(dtype, kRows, cols);
   const PaddedInputs x(kTokens, cols);
-  const DeviceArray<float> large(kTokens * kRows), small(kRows);
+  const DeviceArray<float> large(kTokens * kRows), small(kSmallTile * kRows);
   LinearShape shape{.dtype = dtype,
                     .rows = kRows,
                     .cols = cols,
@@ -472,18 +480,19 @@ void CheckTiles(DType dtype, int64_t cols) {
                     .y_stride = kRows};
   ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
   const std::vector<float> all = large.Download();
-  for (const int64_t token : {0, 7, 39}) {
+  for (const auto& [token, count] : {std::pair<int64_t, int64_t>{0, 1}, {7, 1}, {39, 1}, {5, 9}}) {
     shape.x = x.device->get() + token * x.stride;
     shape.y = small.get();
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), 1, nullptr)));
-    const std::vector<float> one = small.Download();
-    EXPECT_EQ(std::memcmp(one.data(), &all[static_cast<size_t>(token * kRows)], kRows * sizeof(float)), 0);
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), count, nullptr)));
+    const std::vector<float> few = small.Download();
+    EXPECT_EQ(std::memcmp(few.data(), &all[static_cast<size_t>(token * kRows)], count * kRows * sizeof(float)), 0);
   }
 }
 
 TEST(CudaLinearTest, BitsDoNotDependOnTheTile) {
-  CheckTiles(DType::kF8E4M3, 300);
-  CheckTiles(DType::kF16, 300);
+  for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16}) {
+    for (const int64_t cols : {300, 1301}) CheckTiles(dtype, cols);
+  }
 }
 TEST_P(CudaLinearBlocksTest, BitsDoNotDependOnTheTile) { CheckTiles(GetParam(), RoundUp(800, unit())); }
 
@@ -508,7 +517,8 @@ TEST(CudaRouterLogitsTest, AgainstDouble) {
   struct Case {
     int64_t experts, hidden, tokens;
   };
-  for (const auto& [experts, hidden, tokens] : {Case{1, 1, 1}, Case{65, 33, 3}, Case{64, 100, 33}}) {
+  for (const auto& [experts, hidden, tokens] :
+       {Case{1, 1, 1}, Case{65, 33, 3}, Case{3, 4100, 9}, Case{64, 100, 33}, Case{65, 33, 66}}) {
     const std::vector<float> w = RandomFloats(experts * hidden, 1), x = RandomFloats(tokens * hidden, 2);
     const DeviceArray<float> device_w(w), device_x(x), logits(tokens * experts);
     ASSERT_TRUE(
@@ -527,6 +537,24 @@ TEST(CudaRouterLogitsTest, AgainstDouble) {
                     Gamma(static_cast<double>(hidden)) * magnitude);
       }
     }
+  }
+}
+
+// Either kernel, any place among a block's tokens.
+TEST(CudaRouterLogitsTest, ARowHasTheSameBitsInEveryBatch) {
+  constexpr int64_t kExperts = 3, kHidden = 4100, kTokens = 65;
+  const std::vector<float> w = RandomFloats(kExperts * kHidden, 1), x = RandomFloats(kTokens * kHidden, 2);
+  const DeviceArray<float> device_w(w), device_x(x), logits(kTokens * kExperts);
+  const auto compute = [&](int64_t first, int64_t tokens, float* to) {
+    return LaunchRouterLogits(device_w.get(), kExperts, kHidden, device_x.get() + first * kHidden, tokens, to, nullptr);
+  };
+  ASSERT_TRUE(Ran(compute(0, kTokens, logits.get())));
+  const std::vector<float> expected = logits.Download();
+  for (const auto& [first, tokens] : {std::pair<int64_t, int64_t>{64, 1}, {3, 1}, {1, 9}, {60, 5}}) {
+    const DeviceArray<float> alone(tokens * kExperts);
+    ASSERT_TRUE(Ran(compute(first, tokens, alone.get())));
+    const std::vector<float> got = alone.Download();
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), expected.begin() + first * kExperts)) << first << ", " << tokens;
   }
 }
 

@@ -77,6 +77,10 @@ __global__ void FmaBf16x2Kernel(const uint32_t* a, const uint32_t* b, const uint
   const int64_t i = Element();
   if (i < n) out[i] = FmaBf16x2(a[i], b[i], c[i]);
 }
+__global__ void MaxAbsBf16x2Kernel(const uint32_t* a, const uint32_t* b, int64_t n, uint32_t* out) {
+  const int64_t i = Element();
+  if (i < n) out[i] = MaxAbsBf16x2(a[i], b[i]);
+}
 __global__ void Exp2Kernel(const float* x, int64_t n, float* out) {
   const int64_t i = Element();
   if (i < n) out[i] = Exp2(x[i]);
@@ -84,8 +88,7 @@ __global__ void Exp2Kernel(const float* x, int64_t n, float* out) {
 __global__ void ExpandKernel(uint32_t* out) {
   const auto i = static_cast<uint32_t>(Element());
   const uint32_t codes = i << 8 | (255 - i) << 24;
-  const uint32_t expanded = ExpandE4M3(codes);
-  out[i] = HasNanE4M3(codes) ? PatchNanE4M3(codes, expanded) : expanded;
+  out[i] = PatchNanE4M3(codes, ExpandE4M3(codes));
 }
 
 dim3 Blocks(int64_t n) { return dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)); }
@@ -109,6 +112,9 @@ LaunchResult ProbePackBf16(const float* low, const float* high, int64_t n, uint3
 }
 LaunchResult ProbeFmaBf16x2(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out) {
   return Launch("fma", FmaBf16x2Kernel, Blocks(n), dim3(kThreads), 0, nullptr, a, b, c, n, out);
+}
+LaunchResult ProbeMaxAbsBf16x2(const uint32_t* a, const uint32_t* b, int64_t n, uint32_t* out) {
+  return Launch("max", MaxAbsBf16x2Kernel, Blocks(n), dim3(kThreads), 0, nullptr, a, b, n, out);
 }
 LaunchResult ProbeExp2(const float* x, int64_t n, float* out) {
   return Launch("exp2", Exp2Kernel, Blocks(n), dim3(kThreads), 0, nullptr, x, n, out);

@@ -20,6 +20,7 @@ LaunchResult ProbeCopyAsync(const uint8_t* from, const int32_t* valid_bytes, uin
 // n elements each.
 LaunchResult ProbePackBf16(const float* low, const float* high, int64_t n, uint32_t* out);
 LaunchResult ProbeFmaBf16x2(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out);
+LaunchResult ProbeMaxAbsBf16x2(const uint32_t* a, const uint32_t* b, int64_t n, uint32_t* out);
 LaunchResult ProbeExp2(const float* x, int64_t n, float* out);
 // out[i] = codes i and 255 - i expanded, NaN patched; i < 256
 LaunchResult ProbeExpandE4M3(uint32_t* out);

@@ -190,6 +190,27 @@ TEST(PtxTest, FmaBf16x2RoundsOnceAndKeepsSubnormals) {
   }
 }
 
+// As the watch for NaN codes of FP8 uses it.
+TEST(PtxTest, MaxAbsBf16x2) {
+  std::mt19937 random(9);
+  std::vector<uint32_t> a, b;
+  for (int i = 0; i < 1000; ++i) {
+    const auto number = [&] { return static_cast<uint32_t>(random() % 0x7f80); };
+    a.push_back(number() | number() << 16);
+    b.push_back((number() | number() << 16) ^ (static_cast<uint32_t>(random()) & 0x80008000u));
+  }
+  const auto n = static_cast<int64_t>(a.size());
+  const DeviceArray<uint32_t> device_a(a), device_b(b), out(n);
+  ASSERT_TRUE(Ran(ProbeMaxAbsBf16x2(device_a.get(), device_b.get(), n, out.get())));
+  const std::vector<uint32_t> got = out.Download();
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (const int shift : {0, 16}) {
+      const auto half = [shift](uint32_t bits) { return FromBf16(static_cast<uint16_t>(bits >> shift)); };
+      ASSERT_EQ(half(got[i]), std::max(half(a[i]), std::fabs(half(b[i])))) << i;
+    }
+  }
+}
+
 TEST(PtxTest, Exp2WithinItsBound) {
   std::vector<float> x = {0, -1, 1, -126, -127, -200, 127, -std::numeric_limits<float>::infinity()};
   for (int i = 0; i < 1000; ++i) x.push_back(-0.0937f * static_cast<float>(i));

@@ -166,6 +166,10 @@ inline uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
   };
   return half(0) | half(16) << 16;
 }
+inline uint32_t MaxAbsBf16x2(uint32_t a, uint32_t b) {
+  const auto half = [&](int shift) { return std::max(a >> shift & 0xffffu, b >> shift & 0x7fffu); };
+  return half(0) | half(16) << 16;
+}
 inline float Exp2(float x) { return std::exp2(x); }
 
 }  // namespace moestro::cuda

@@ -1,0 +1,204 @@
+// Products for up to 16 tokens, where reading the weights takes the time. A block computes 32 rows of its matrix,
+// or of gate and of up. Its eight warps take blocks of 128 inputs in turn, gate's and up's by four each: so
+// there are as many bytes on their way as with many more blocks of threads. A lane loads pieces of weights from global
+// memory to registers, well before it needs them; rows, inputs and fragments are those of linear.cu.
+//
+// The sums of blocks of inputs meet in shared memory. There a thread has four rows of a token: it scales and adds the
+// sums in the order of the inputs. So bits are those of linear.cu, whatever number of warps shares the work.
+#include <cuda_runtime.h>
+
+#include "common/kernels/cuda/small_linear.cuh"
+#include "common/kernels/cuda/weight_fragments.cuh"
+
+namespace moestro::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kQuads = kWarpRows / 4;                                // of rows
+constexpr int kGroupCols = 32;                                       // inputs that a warp multiplies at once
+constexpr int kGroups = static_cast<int>(kScaleBlock) / kGroupCols;  // of a block of inputs
+
+template <DType kTheType, bool kIsGateUp, int kTheTokenFragments>
+struct SmallTile {
+  static constexpr DType kType = kTheType;
+  static constexpr bool kGateUp = kIsGateUp;
+  static constexpr int kTokenFragments = kTheTokenFragments;
+  static constexpr int kTokens = 8 * kTokenFragments;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kMatrices = kGateUp ? 2 : 1;
+  static constexpr int kOutputRows = kWarpRows;
+  static constexpr int kSlices = kWarps / kMatrices;                                       // blocks of inputs at once
+  static constexpr int kAhead = kType == DType::kF8E4M3 ? kGroups : kGroups / 2;           // groups on their way
+  static constexpr int kSumBytes = kTokens * kWarpRows * static_cast<int>(sizeof(float));  // of a warp
+  static constexpr int kSharedBytes = kWarps * (kSumBytes + static_cast<int>(sizeof(float)));
+  static_assert(kQuads * kTokens <= kThreads);
+};
+
+// Weights and inputs of 32 inputs, weights of both of their steps.
+template <typename T>
+struct Group {
+  uint4 weights[2][kPieces<T::kType>];
+  uint4 inputs[T::kTokenFragments];
+};
+
+// A warp's sums of four rows of a token, [kTokens][kQuads]. The lanes that access them together hit different banks.
+__device__ __forceinline__ float4* Sums(uint8_t* of_warp, int token, int quad) {
+  return reinterpret_cast<float4*>(of_warp) + token * kQuads + (quad ^ (token & 7));
+}
+
+__device__ __forceinline__ uint4 NoPiece() { return make_uint4(0, 0, 0, 0); }
+
+// Eight inputs of a token, of which `left` exist; null: none.
+__device__ __forceinline__ uint4 LoadInputs(const uint16_t* x, int64_t left) {
+  if (x == nullptr || left <= 0) return NoPiece();
+  if (left >= 8) return *reinterpret_cast<const uint4*>(x);
+  uint32_t words[4] = {};
+#pragma unroll
+  for (int i = 0; i < 7; ++i) {
+    if (i < left) words[i / 2] |= uint32_t{x[i]} << (i % 2 * 16);
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads, 1) SmallLinearKernel(const __grid_constant__ LinearParams p) {
+  constexpr int kTokenFragments = T::kTokenFragments, kSlices = T::kSlices;
+  constexpr int kColsPerStep = T::kType == DType::kF8E4M3 ? 4 : 2;
+
+  const BlockTile tile = FindTile<T>(p);
+  if (tile.tokens == 0) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+  const int of_matrix = warp / kSlices, slice = warp % kSlices;
+  const int64_t steps = (p.shape.cols + 3) / 4 * (4 / kColsPerStep);  // of a whole row
+  const int64_t blocks = (p.shape.cols + kScaleBlock - 1) / kScaleBlock;
+  const MatrixPointers& matrix = MatrixOf<T>(p, tile, of_matrix);
+  const uint8_t* const weights =
+      matrix.data + tile.row_tile / 2 * steps * kStepBytes + (tile.row_tile % 2 * kQuads + g) * kChunk;
+  const float* scales = nullptr;
+  if constexpr (T::kType == DType::kF8E4M3) {
+    scales = matrix.scales + tile.row_tile * T::kOutputRows / kScaleBlock * blocks;
+  }
+  const uint16_t* x[kTokenFragments];
+#pragma unroll
+  for (int n = 0; n < kTokenFragments; ++n) {
+    const int token = n * 8 + g;
+    x[n] = token < tile.tokens ? p.shape.x + InputRow(p, tile, token) * p.shape.x_stride : nullptr;
+  }
+  uint8_t* const sums_of_warps = DynamicShared();
+  float* const scale_of_warp = reinterpret_cast<float*>(sums_of_warps + kWarps * T::kSumBytes);
+
+  const auto load = [&](int64_t block, int group, Group<T>& to) {
+    const int64_t col = block * kScaleBlock + group * kGroupCols;
+    const int64_t first_step = col / kColsPerStep + 2 * t * kPieces<T::kType>;
+#pragma unroll
+    for (int i = 0; i < 2 * kPieces<T::kType>; ++i) {
+      const int64_t step = first_step + i;
+      to.weights[i / kPieces<T::kType>][i % kPieces<T::kType>] =
+          step < steps ? *reinterpret_cast<const uint4*>(weights + step * kStepBytes) : NoPiece();
+    }
+#pragma unroll
+    for (int n = 0; n < kTokenFragments; ++n) {
+      to.inputs[n] = LoadInputs(x[n] == nullptr ? nullptr : x[n] + col + 8 * t, p.shape.cols - col - 8 * t);
+    }
+  };
+
+  // This thread's outputs: four rows of a token, of each matrix.
+  const int quad = thread % kQuads, token = thread / kQuads;
+  const bool has_outputs = token < min(tile.tokens, T::kTokens);
+  float totals[T::kMatrices][4] = {};
+
+  Group<T> ahead[T::kAhead];
+#pragma unroll
+  for (int k = 0; k < T::kAhead; ++k) load(slice, k, ahead[k]);
+  for (int64_t first = 0; first < blocks; first += kSlices) {
+    const int64_t block = first + slice;
+    float sums[2][kTokenFragments][4] = {};
+    [[maybe_unused]] NanRows nan_rows;
+#pragma unroll
+    for (int k = 0; k < kGroups; ++k) {
+      Group<T>& group = ahead[k % T::kAhead];
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        uint32_t a[2][4];
+        ToFragments<T::kType>(group.weights[u], a);
+        if constexpr (T::kType == DType::kF8E4M3) nan_rows.Watch(a);
+        AddProducts<T::kType>(a, group.inputs, u, sums);
+      }
+      const int next = k + T::kAhead;
+      load(next < kGroups ? block : block + kSlices, next % kGroups, group);
+    }
+    if (block < blocks) {
+      if constexpr (T::kType == DType::kF8E4M3) nan_rows.Apply(sums);
+#pragma unroll
+      for (int n = 0; n < kTokenFragments; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          *Sums(sums_of_warps + warp * T::kSumBytes, n * 8 + 2 * t + e, g) =
+              make_float4(sums[0][n][e], sums[0][n][2 + e], sums[1][n][e], sums[1][n][2 + e]);
+        }
+      }
+      if (thread % 32 == 0) scale_of_warp[warp] = scales == nullptr ? 1.0f : scales[block];
+    }
+    __syncthreads();
+    if (has_outputs) {
+      const int count = static_cast<int>(min(int64_t{kSlices}, blocks - first));
+#pragma unroll
+      for (int m = 0; m < T::kMatrices; ++m) {
+#pragma unroll
+        for (int s = 0; s < kSlices; ++s) {
+          if (s >= count) continue;
+          const int from = m * kSlices + s;
+          const float scale = scale_of_warp[from];
+          const float4 sum = *Sums(sums_of_warps + from * T::kSumBytes, token, quad);
+          totals[m][0] = fmaf(sum.x, scale, totals[m][0]);
+          totals[m][1] = fmaf(sum.y, scale, totals[m][1]);
+          totals[m][2] = fmaf(sum.z, scale, totals[m][2]);
+          totals[m][3] = fmaf(sum.w, scale, totals[m][3]);
+        }
+      }
+    }
+    __syncthreads();  // the sums may be overwritten
+  }
+
+  const int64_t row = tile.row_tile * T::kOutputRows + 4 * quad;
+  const int valid = static_cast<int>(min(int64_t{4}, p.shape.rows - row));
+  if (!has_outputs || valid <= 0) return;
+#pragma unroll
+  for (int m = 0; m < T::kMatrices; ++m) {
+    const float* const bias = MatrixOf<T>(p, tile, m).bias;
+    if (bias == nullptr) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) totals[m][i] += i < valid ? bias[row + i] : 0.0f;
+  }
+  if constexpr (T::kGateUp) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) totals[0][i] = Activated(p.shape, totals[0][i], totals[1][i]);
+  }
+  StoreOutputs(p, tile.first_token + token, row, valid, totals[0]);
+}
+
+template <DType kType, bool kGateUp>
+LaunchResult LaunchType(const LinearParams& p, Stream stream) {
+  using OneFragment = SmallTile<kType, kGateUp, 1>;
+  using TwoFragments = SmallTile<kType, kGateUp, 2>;
+  const bool one = p.groups.tiles == nullptr && p.tokens <= OneFragment::kTokens;
+  return one ? LaunchTiling<OneFragment>(SmallLinearKernel<OneFragment>, p, stream)
+             : LaunchTiling<TwoFragments>(SmallLinearKernel<TwoFragments>, p, stream);
+}
+
+template <bool kGateUp>
+LaunchResult LaunchAnyType(const LinearParams& p, Stream stream) {
+  if (p.shape.dtype == DType::kF8E4M3) return LaunchType<DType::kF8E4M3, kGateUp>(p, stream);
+  if (p.shape.dtype == DType::kBF16) return LaunchType<DType::kBF16, kGateUp>(p, stream);
+  if (p.shape.dtype == DType::kF16) return LaunchType<DType::kF16, kGateUp>(p, stream);
+  return {kInvalidArgument};
+}
+
+}  // namespace
+
+LaunchResult LaunchSmallLinear(const LinearParams& p, bool gate_up, Stream stream) {
+  return gate_up ? LaunchAnyType<true>(p, stream) : LaunchAnyType<false>(p, stream);
+}
+
+}  // namespace moestro::cuda

@@ -1,0 +1,107 @@
+// From 16-byte pieces of packed FP8, BF16 and F16 weights to fragments of an mma, and to products.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/kernels/cuda/f16.cuh"
+#include "common/kernels/cuda/fp8.cuh"
+#include "common/kernels/cuda/ptx.cuh"
+#include "common/kernels/cuda/reduce.cuh"
+#include "common/tensor/dtype.h"
+
+namespace moestro::cuda {
+
+constexpr int kStepBytes = 256;  // of the packed layout: 64 rows x 4 FP8 or 2 BF16 inputs
+
+// Pieces of consecutive steps, 4 rows each, that make 4 inputs.
+template <DType kType>
+constexpr int kPieces = kType == DType::kF8E4M3 ? 1 : 2;
+
+// Rows 4g .. 4g + 3 of 32, as rows g and g + 8 of two A fragments, for 4 inputs. A NaN code becomes 480: NanRows.
+template <DType kType>
+__device__ __forceinline__ void ToFragments(const uint4 (&pieces)[kPieces<kType>], uint32_t (&a)[2][4]) {
+  if constexpr (kType != DType::kF8E4M3) {
+    a[0][0] = pieces[0].x;
+    a[0][1] = pieces[0].y;
+    a[0][2] = pieces[1].x;
+    a[0][3] = pieces[1].y;
+    a[1][0] = pieces[0].z;
+    a[1][1] = pieces[0].w;
+    a[1][2] = pieces[1].z;
+    a[1][3] = pieces[1].w;
+  } else {
+    const uint4 codes = pieces[0];
+    // x: rows 0, 1 and y: rows 2, 3 for inputs 0, 1; z, w: the same rows for inputs 2, 3. Two bytes a row.
+    const uint32_t words[4] = {codes.x, codes.z, codes.y, codes.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      a[i / 2][i % 2 * 2] = ExpandE4M3(__byte_perm(words[i], 0, 0x1404));
+      a[i / 2][i % 2 * 2 + 1] = ExpandE4M3(__byte_perm(words[i], 0, 0x3424));
+    }
+  }
+}
+
+// Which of the lane's four rows have had NaN codes of FP8. No published weight is NaN, so it costs little to watch: an
+// instruction for two weights, where a check before each expansion would take several, and branches.
+struct NanRows {
+  uint32_t greatest[2][2] = {};  // magnitudes, [fragment][row g or g + 8]; a code that is no NaN is at most 448
+
+  __device__ __forceinline__ void Watch(const uint32_t (&a)[2][4]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) greatest[i / 4][i % 2] = MaxAbsBf16x2(greatest[i / 4][i % 2], a[i / 4][i % 4]);
+  }
+
+  // 480 in either half.
+  static __device__ __forceinline__ bool HasNan(uint32_t magnitudes) {
+    return ((magnitudes + 0x3c103c10u) & 0x80008000u) != 0;
+  }
+
+  // The sums of such rows become NaN, and the watch begins again. All lanes call it: the four of a row share its
+  // inputs.
+  template <int kTokenFragments>
+  __device__ __forceinline__ void Apply(float (&sums)[2][kTokenFragments][4]) {
+    const uint32_t all =
+        MaxAbsBf16x2(MaxAbsBf16x2(greatest[0][0], greatest[0][1]), MaxAbsBf16x2(greatest[1][0], greatest[1][1]));
+    if (__ballot_sync(kAllLanes, HasNan(all)) != 0) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t of_row = greatest[i / 2][i % 2];
+        of_row = MaxAbsBf16x2(of_row, __shfl_xor_sync(kAllLanes, of_row, 1));
+        of_row = MaxAbsBf16x2(of_row, __shfl_xor_sync(kAllLanes, of_row, 2));
+        if (!HasNan(of_row)) continue;
+#pragma unroll
+        for (int n = 0; n < kTokenFragments; ++n) {
+          sums[i / 2][n][i % 2 * 2] = sums[i / 2][n][i % 2 * 2 + 1] = __uint_as_float(0x7fc00000u);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) greatest[i / 2][i % 2] = 0;
+  }
+};
+
+// Adds the products of 32 rows x 4 inputs of each lane, the first (u 0) or last of its inputs in b. F16 weights become
+// two BF16 numbers.
+template <DType kType, int kTokenFragments>
+__device__ __forceinline__ void AddProducts(uint32_t (&a)[2][4], const uint4 (&b)[kTokenFragments], int u,
+                                            float (&sums)[2][kTokenFragments][4]) {
+  [[maybe_unused]] uint32_t rest[2][4];
+  if constexpr (kType == DType::kF16) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) SplitF16(a[i / 4][i % 4], &a[i / 4][i % 4], &rest[i / 4][i % 4]);
+  }
+#pragma unroll
+  for (int n = 0; n < kTokenFragments; ++n) {
+    const uint32_t pair[2] = {u == 0 ? b[n].x : b[n].z, u == 0 ? b[n].y : b[n].w};
+    MmaBf16(sums[0][n], a[0], pair);
+    MmaBf16(sums[1][n], a[1], pair);
+    if constexpr (kType == DType::kF16) {
+      MmaBf16(sums[0][n], rest[0], pair);
+      MmaBf16(sums[1][n], rest[1], pair);
+    }
+  }
+}
+
+}  // namespace moestro::cuda
