@@ -22,6 +22,7 @@ struct HardwareSpec {
   double memory_fraction = 1;        // of the memory bandwidth
   // Decode with experts on the CPU; 0: unknown.
   double decode_memory_fraction = 0;       // of the GPU's memory bandwidth, in products with few rows
+  double decode_attention_fraction = 0;    // of the BF16 rate, in attention of single rows; 0: attention_fraction
   double cpu_memory_bytes_per_second = 0;  // data sheet, all sockets
   double cpu_memory_fraction = 0;          // of that, in the experts' products with few rows
 };

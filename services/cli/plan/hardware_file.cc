@@ -15,11 +15,11 @@ using Fields = std::map<std::string, double*>;
 
 // Sets the name and the numbers. `optional_numbers` may be absent.
 absl::Status Fill(const nlohmann::json& json, const Fields& numbers, const Fields& optional_numbers,
-                  std::string* name) {
+                  const std::string& name_key, std::string* name) {
   Fields known = numbers;
   known.insert(optional_numbers.begin(), optional_numbers.end());
   for (const auto& [key, value] : json.items()) {
-    if (key == "name" && value.is_string()) {
+    if (key == name_key && value.is_string()) {
       *name = value.get<std::string>();
       continue;
     }
@@ -33,10 +33,26 @@ absl::Status Fill(const nlohmann::json& json, const Fields& numbers, const Field
   for (const auto& [key, number] : numbers) {
     if (!json.contains(key)) return absl::InvalidArgumentError(absl::StrCat("'", key, "' is missing"));
   }
-  return name->empty() ? absl::InvalidArgumentError("'name' is missing") : absl::OkStatus();
+  return name->empty() ? absl::InvalidArgumentError(absl::StrCat("'", name_key, "' is missing")) : absl::OkStatus();
 }
 
-absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
+absl::Status FillKernels(const nlohmann::json& json, GpuMachine* machine) {
+  if (!json.is_object()) return absl::InvalidArgumentError("must be an object");
+  device::HardwareSpec& built = machine->built;
+  const Fields fractions = {{"bf16_linear_fraction", &built.bf16_linear_fraction},
+                            {"attention_fraction", &built.attention_fraction},
+                            {"decode_memory_fraction", &built.decode_memory_fraction},
+                            {"decode_attention_fraction", &built.decode_attention_fraction}};
+  MOE_RETURN_IF_ERROR(Fill(json, fractions, {}, "origin", &machine->origin));
+  if (machine->origin == "estimated" || machine->origin == "measured") return absl::OkStatus();
+  return absl::InvalidArgumentError("'origin' must be \"estimated\" or \"measured\"");
+}
+
+absl::Status Fill(nlohmann::json json, GpuMachine* machine) {
+  device::HardwareSpec* const hardware = &machine->paper_way;
+  constexpr char kKernels[] = "kernels";
+  const nlohmann::json kernels = json.value(kKernels, nlohmann::json());
+  json.erase(kKernels);
   const Fields numbers = {{"gpu_memory_bytes", &hardware->gpu_memory_bytes},
                           {"gpu_memory_bytes_per_second", &hardware->gpu_memory_bytes_per_second},
                           {"gpu_processors", &hardware->gpu_processors},
@@ -52,7 +68,9 @@ absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
   const Fields optional_numbers = {{"decode_memory_fraction", &hardware->decode_memory_fraction},
                                    {"cpu_memory_bytes_per_second", &hardware->cpu_memory_bytes_per_second},
                                    {"cpu_memory_fraction", &hardware->cpu_memory_fraction}};
-  return Fill(json, numbers, optional_numbers, &hardware->name);
+  MOE_RETURN_IF_ERROR(Fill(json, numbers, optional_numbers, "name", &hardware->name));
+  machine->built = *hardware;
+  return kernels.is_null() ? absl::OkStatus() : Annotate(FillKernels(kernels, machine), kKernels);
 }
 
 absl::Status Fill(const nlohmann::json& json, roofline::CpuMachine* machine) {
@@ -70,7 +88,7 @@ absl::Status Fill(const nlohmann::json& json, roofline::CpuMachine* machine) {
                           {"bf16_linear_fraction", &machine->bf16_linear_fraction},
                           {"attention_fraction", &machine->attention_fraction},
                           {"phase_seconds", &machine->phase_seconds}};
-  return Fill(json, numbers, {}, &machine->name);
+  return Fill(json, numbers, {}, "name", &machine->name);
 }
 
 template <typename Machine>
@@ -84,9 +102,7 @@ absl::StatusOr<Machine> ReadMachine(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path) {
-  return ReadMachine<device::HardwareSpec>(path);
-}
+absl::StatusOr<GpuMachine> ReadHardwareFile(const std::string& path) { return ReadMachine<GpuMachine>(path); }
 
 absl::StatusOr<roofline::CpuMachine> ReadCpuMachineFile(const std::string& path) {
   return ReadMachine<roofline::CpuMachine>(path);

@@ -6,12 +6,22 @@
 #include "absl/status/statusor.h"
 #include "common/device/sim/hardware.h"
 #include "common/roofline/cpu_seconds.h"
+#include "common/tensor/dtype.h"
 
 namespace moestro::cli {
 
-// JSON, one field for each of HardwareSpec; those for decode may be absent. INVALID_ARGUMENT names the file and the
-// field: absent, unknown, or not a positive number. NOT_FOUND names an unreadable file.
-absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path);
+struct GpuMachine {
+  device::HardwareSpec built;      // with the fractions that this project's kernels reach
+  device::HardwareSpec paper_way;  // with the file's other fractions
+  std::string origin;              // of the kernels' fractions: "estimated" or "measured"; empty: the file has none
+
+  const device::HardwareSpec& For(DType activations) const { return activations == DType::kF8E4M3 ? paper_way : built; }
+};
+
+// JSON, one field for each of HardwareSpec; those for decode may be absent, and `kernels`, an object with the fractions
+// that this project's kernels reach. INVALID_ARGUMENT names the file and the field: absent, unknown, or not a positive
+// number. NOT_FOUND names an unreadable file.
+absl::StatusOr<GpuMachine> ReadHardwareFile(const std::string& path);
 // The same for a machine without a GPU: every field of CpuMachine must be there.
 absl::StatusOr<roofline::CpuMachine> ReadCpuMachineFile(const std::string& path);
 

@@ -157,14 +157,14 @@ absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::Hardware
 }
 
 // Both simulations: of this implementation and of the paper's way.
-absl::StatusOr<nlohmann::ordered_json> ComparisonsWithPaper(const device::HardwareSpec& hardware,
-                                                            const SimulateFlags& flags) {
+absl::StatusOr<nlohmann::ordered_json> ComparisonsWithPaper(const GpuMachine& machine, const SimulateFlags& flags) {
   const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
   engine::CostOptions costs = flags.costs;
   costs.activations = DType::kBF16;
-  MOE_ASSIGN_OR_RETURN(const auto built, CompareWithPaper(hardware, spec, flags.limits, costs));
+  MOE_ASSIGN_OR_RETURN(const auto built, CompareWithPaper(machine.built, spec, flags.limits, costs));
   costs.activations = DType::kF8E4M3;
-  MOE_ASSIGN_OR_RETURN(const auto paper_way, CompareWithPaper(hardware, spec, InPapersWay(flags.limits), costs));
+  MOE_ASSIGN_OR_RETURN(const auto paper_way,
+                       CompareWithPaper(machine.paper_way, spec, InPapersWay(flags.limits), costs));
   return PaperClaims(built, paper_way);
 }
 
@@ -201,8 +201,8 @@ absl::Status SimulateDecode(const SimulateFlags& flags) {
   decode.model = flags.model;
   decode.paper = flags.paper;
   decode.json = flags.json;
-  MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
-  return SimulateDecode(hardware, decode);
+  MOE_ASSIGN_OR_RETURN(const GpuMachine machine, ReadHardwareFile(flags.hardware));
+  return SimulateDecode(machine, decode);
 }
 
 absl::Status SimulateCpu(const SimulateFlags& flags) {
@@ -222,7 +222,8 @@ absl::Status Simulate(SimulateFlags flags) {
   MOE_RETURN_IF_ERROR(CheckRanks(flags));
   flags.limits.remedy = flags.ranks > 1 ? kRanksRemedy : kOneDeviceRemedy;
   if (flags.activations == kFp8Activations) flags.costs.activations = DType::kF8E4M3;
-  MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
+  MOE_ASSIGN_OR_RETURN(const GpuMachine machine, ReadHardwareFile(flags.hardware));
+  const device::HardwareSpec& hardware = machine.For(flags.costs.activations);
   const weights::ModelSpec spec = checkpoint::PublishedModel(flags.model);
   if (flags.tokens.empty()) {
     std::copy_if(std::begin(kLengths), std::end(kLengths), std::back_inserter(flags.tokens),
@@ -232,13 +233,13 @@ absl::Status Simulate(SimulateFlags flags) {
     MOE_RETURN_IF_ERROR(CheckFlagRange("--tokens", tokens, 1, spec.max_position_embeddings));
   }
   if (flags.ranks > 1) {
-    return SimulateSeveral(hardware, {.model = flags.model,
-                                      .tokens = flags.tokens,
-                                      .limits = flags.limits,
-                                      .activations = flags.costs.activations,
-                                      .ranks = flags.ranks,
-                                      .paper = flags.paper,
-                                      .json = flags.json});
+    return SimulateSeveral(machine, {.model = flags.model,
+                                     .tokens = flags.tokens,
+                                     .limits = flags.limits,
+                                     .activations = flags.costs.activations,
+                                     .ranks = flags.ranks,
+                                     .paper = flags.paper,
+                                     .json = flags.json});
   }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   PipelineReport last;
@@ -255,7 +256,7 @@ absl::Status Simulate(SimulateFlags flags) {
   }
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
   if (flags.paper) {
-    absl::StatusOr<nlohmann::ordered_json> compared = ComparisonsWithPaper(hardware, flags);
+    absl::StatusOr<nlohmann::ordered_json> compared = ComparisonsWithPaper(machine, flags);
     MOE_RETURN_IF_ERROR(Annotate(compared.status(), "--paper"));
     claims = *std::move(compared);
   }
@@ -263,13 +264,14 @@ absl::Status Simulate(SimulateFlags flags) {
     PrintJson({{"hardware", hardware.name},
                {"model", flags.model},
                {"activations", flags.activations},
+               {"kernel_rates", machine.origin},
                {"prefill", rows},
                {"paper", claims}},
               true);
     return absl::OkStatus();
   }
   PrintText(absl::StrCat(flags.model, ", FP8, streamed on ", hardware.name, "\n"));
-  PrintText(ProductsLine(flags.costs.activations));
+  PrintText(ProductsLine(machine, flags.costs.activations));
   PrintTable(rows);
   if (flags.paper) PrintClaims(claims);
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "common/process/flag_check.h"
 #include "services/cli/model/inspect.h"
 #include "services/cli/output.h"
+#include "services/cli/plan/simulate_ranks.h"
 #include "services/decode/overlap/simulate.h"
 
 namespace moestro::cli {
@@ -59,23 +60,29 @@ absl::StatusOr<nlohmann::ordered_json> Steps(const device::HardwareSpec& hardwar
   return rows;
 }
 
-absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const device::HardwareSpec& hardware) {
+// With the rates of the kernels here, and with the one that was fitted to the paper.
+absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const GpuMachine& machine) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const DecodeFigure& figure : kPaperFigures) {
-    MOE_ASSIGN_OR_RETURN(const double step,
-                         decode::SimulateDecodeStep(hardware, checkpoint::PublishedModel(figure.model), figure.batch,
-                                                    figure.context, figure.lanes));
     const auto batch = static_cast<double>(figure.batch);
-    rows.push_back({{"what", figure.what},
-                    {"paper_tokens_per_second", figure.tokens_per_second},
-                    {"simulated_tokens_per_second", batch / step},
-                    {"paper_latency_ms", 1e3 * batch / figure.tokens_per_second},
-                    {"simulated_latency_ms", 1e3 * step}});
-    if (figure.fitted) {
-      rows.back()["fitted"] = true;
-    } else {
-      rows.back()["deviation"] = batch / step / figure.tokens_per_second - 1;
-    }
+    nlohmann::ordered_json row = {{"what", figure.what},
+                                  {"paper_tokens_per_second", figure.tokens_per_second},
+                                  {"paper_latency_ms", 1e3 * batch / figure.tokens_per_second}};
+    const auto add = [&](const char* way, const device::HardwareSpec& hardware, bool fitted) -> absl::Status {
+      MOE_ASSIGN_OR_RETURN(const double step,
+                           decode::SimulateDecodeStep(hardware, checkpoint::PublishedModel(figure.model), figure.batch,
+                                                      figure.context, figure.lanes));
+      row[way] = {{"tokens_per_second", batch / step}, {"latency_ms", 1e3 * step}};
+      if (fitted) {
+        row[way]["fitted"] = true;
+      } else {
+        row[way]["deviation"] = batch / step / figure.tokens_per_second - 1;
+      }
+      return absl::OkStatus();
+    };
+    MOE_RETURN_IF_ERROR(add("built", machine.built, machine.origin.empty() && figure.fitted));
+    MOE_RETURN_IF_ERROR(add("paper_way", machine.paper_way, figure.fitted));
+    rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -97,31 +104,43 @@ void PrintSteps(const nlohmann::ordered_json& rows) {
 
 void PrintComparison(const nlohmann::ordered_json& rows) {
   PrintText(
-      "\nthe paper's section 4.3          tokens/s: paper  simulated  deviation   ms a token: paper  simulated\n");
+      "\nthe paper's section 4.3          tokens/s: paper   as built  deviation  paper's way  deviation   "
+      "ms a step: paper  as built\n");
+  const auto deviation = [](const nlohmann::ordered_json& way) {
+    return way.contains("fitted") ? "fitted" : absl::StrFormat("%+.1f %%", 100 * way["deviation"].get<double>());
+  };
   for (const auto& row : rows) {
-    const std::string deviation =
-        row.contains("fitted") ? "fitted" : absl::StrFormat("%+.1f %%", 100 * row["deviation"].get<double>());
-    PrintText(absl::StrFormat("%-32s %15.1f %10.1f %10s %18.1f %10.1f\n", row["what"].get<std::string>(),
-                              row["paper_tokens_per_second"].get<double>(),
-                              row["simulated_tokens_per_second"].get<double>(), deviation,
-                              row["paper_latency_ms"].get<double>(), row["simulated_latency_ms"].get<double>()));
+    const auto &built = row["built"], &paper_way = row["paper_way"];
+    PrintText(absl::StrFormat("%-32s %15.1f %10.1f %10s %12.1f %10s %18.1f %9.1f\n", row["what"].get<std::string>(),
+                              row["paper_tokens_per_second"].get<double>(), built["tokens_per_second"].get<double>(),
+                              deviation(built), paper_way["tokens_per_second"].get<double>(), deviation(paper_way),
+                              row["paper_latency_ms"].get<double>(), built["latency_ms"].get<double>()));
   }
+  PrintText(
+      "As built: with the rates of the kernels here. Paper's way: with a rate of products that was fitted to its first "
+      "line.\n");
 }
 
 }  // namespace
 
-absl::Status SimulateDecode(const device::HardwareSpec& hardware, const SimulateDecodeFlags& flags) {
+absl::Status SimulateDecode(const GpuMachine& machine, const SimulateDecodeFlags& flags) {
+  const device::HardwareSpec& hardware = machine.built;
   MOE_ASSIGN_OR_RETURN(const nlohmann::ordered_json steps, Steps(hardware, flags));
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
   if (flags.paper) {
-    MOE_ASSIGN_OR_RETURN(claims, CompareWithPaper(hardware));
+    MOE_ASSIGN_OR_RETURN(claims, CompareWithPaper(machine));
   }
   if (flags.json) {
-    PrintJson({{"hardware", hardware.name}, {"model", flags.model}, {"decode", steps}, {"paper", claims}}, true);
+    PrintJson({{"hardware", hardware.name},
+               {"model", flags.model},
+               {"kernel_rates", machine.origin},
+               {"decode", steps},
+               {"paper", claims}},
+              true);
     return absl::OkStatus();
   }
   PrintText(absl::StrCat(flags.model, ", FP8, decode with attention on the GPU and experts on the CPU of ",
-                         hardware.name, "\n"));
+                         hardware.name, "\n", RatesLine(machine)));
   PrintSteps(steps);
   if (flags.paper) PrintComparison(claims);
   return absl::OkStatus();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/device/sim/hardware.h"
+#include "services/cli/plan/hardware_file.h"
 
 namespace moestro::cli {
 
@@ -21,6 +21,6 @@ struct SimulateDecodeFlags {
 };
 
 // Prints the result. INVALID_ARGUMENT names the flag, or the figure that the machine lacks.
-absl::Status SimulateDecode(const device::HardwareSpec& hardware, const SimulateDecodeFlags& flags);
+absl::Status SimulateDecode(const GpuMachine& machine, const SimulateDecodeFlags& flags);
 
 }  // namespace moestro::cli

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/checkpoint/config.h"
@@ -197,11 +198,12 @@ absl::StatusOr<std::vector<PaperFigure>> CompareRanksWithPaper(const Setting& se
 }
 
 // Both simulations: of this implementation and of the paper's way.
-absl::StatusOr<Json> RankClaims(const device::HardwareSpec& hardware, const prefill::MemoryLimits& limits) {
+absl::StatusOr<Json> RankClaims(const GpuMachine& machine, const prefill::MemoryLimits& limits) {
   const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
-  MOE_ASSIGN_OR_RETURN(const auto built, CompareRanksWithPaper({hardware, spec, limits, DType::kBF16, kPaperRanks}));
-  MOE_ASSIGN_OR_RETURN(const auto paper_way,
-                       CompareRanksWithPaper({hardware, spec, InPapersWay(limits), DType::kF8E4M3, kPaperRanks}));
+  MOE_ASSIGN_OR_RETURN(const auto built,
+                       CompareRanksWithPaper({machine.built, spec, limits, DType::kBF16, kPaperRanks}));
+  MOE_ASSIGN_OR_RETURN(const auto paper_way, CompareRanksWithPaper({machine.paper_way, spec, InPapersWay(limits),
+                                                                    DType::kF8E4M3, kPaperRanks}));
   return PaperClaims(built, paper_way);
 }
 
@@ -238,9 +240,18 @@ void PrintLayerBreakdown(const Json& ways) {
 
 }  // namespace
 
-std::string ProductsLine(DType activations) {
-  return activations == DType::kF8E4M3 ? "products of FP8 values, at the GPU's FP8 rate: there is no kernel for that\n"
-                                       : "products of BF16 values, at the GPU's BF16 rate, as in the kernels here\n";
+std::string ProductsLine(const GpuMachine& machine, DType activations) {
+  if (activations == DType::kF8E4M3) {
+    return "products of FP8 values, at the GPU's FP8 rate: there is no kernel for that\n";
+  }
+  return absl::StrCat("products of BF16 values, at the GPU's BF16 rate, as in the kernels here\n", RatesLine(machine));
+}
+
+std::string RatesLine(const GpuMachine& machine) {
+  if (machine.origin.empty()) return "the kernels' rates: assumed by the hardware file\n";
+  return machine.origin == "estimated"
+             ? "the kernels' rates: estimated from their instructions (loadtest/results/cuda-sass), not measured\n"
+             : "the kernels' rates: measured on this kind of GPU\n";
 }
 
 prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits) {
@@ -248,7 +259,8 @@ prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits) {
   return limits;
 }
 
-absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags) {
+absl::Status SimulateSeveral(const GpuMachine& machine, const SimulateRanksFlags& flags) {
+  const device::HardwareSpec& hardware = machine.For(flags.activations);
   const Setting setting = {hardware, checkpoint::PublishedModel(flags.model), flags.limits, flags.activations,
                            flags.ranks};
   MOE_RETURN_IF_ERROR(CheckHasExperts(setting.spec, flags.model, "--ranks"));
@@ -257,7 +269,7 @@ absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const Simulat
   MOE_ASSIGN_OR_RETURN(const Json layer, LayerBreakdown(setting, kPaperTokens, &lengths.skipped));
   Json claims = Json::array();
   if (flags.paper) {
-    absl::StatusOr<Json> compared = RankClaims(hardware, flags.limits);
+    absl::StatusOr<Json> compared = RankClaims(machine, flags.limits);
     MOE_RETURN_IF_ERROR(Annotate(compared.status(), "--paper"));
     claims = *std::move(compared);
   }
@@ -265,6 +277,7 @@ absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const Simulat
     PrintJson({{"hardware", hardware.name},
                {"model", flags.model},
                {"activations", flags.activations == DType::kF8E4M3 ? "fp8" : "bf16"},
+               {"kernel_rates", machine.origin},
                {"ranks", flags.ranks},
                {"prefill", lengths.rows},
                {"skipped", lengths.skipped},
@@ -274,7 +287,7 @@ absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const Simulat
     return absl::OkStatus();
   }
   PrintText(absl::StrFormat("%s, FP8, streamed on %d devices: %s\n", flags.model, flags.ranks, hardware.name));
-  PrintText(ProductsLine(flags.activations));
+  PrintText(ProductsLine(machine, flags.activations));
   PrintRanks(lengths.rows);
   PrintSkipped(lengths.skipped);
   if (!layer.empty()) PrintLayerBreakdown(layer);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/device/sim/hardware.h"
+#include "services/cli/plan/hardware_file.h"
 #include "services/prefill/stream/simulate.h"
 
 namespace moestro::cli {
@@ -20,14 +20,15 @@ struct SimulateRanksFlags {
   bool json = false;
 };
 
-// Describes, in one line, the products that the simulation computes.
-std::string ProductsLine(DType activations);
+// Describes, in a line each, the products that the simulation computes, and where their rates come from.
+std::string ProductsLine(const GpuMachine& machine, DType activations);
+std::string RatesLine(const GpuMachine& machine);
 // The limits with one launch per expert, as "Cloud-grade SLOs for local MoE" computes them (figure 5).
 prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits);
 
 // Prints prompts of each length on one device and on several, with standard EP and with SmallEP. Also prints a layer
 // with experts step by step. If a length does not fit in one way, that way is skipped, and a line gives the reason. It
 // is an error if no length fits in any way. The layer is that of 20K tokens; ways that do not fit are skipped as well.
-absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags);
+absl::Status SimulateSeveral(const GpuMachine& machine, const SimulateRanksFlags& flags);
 
 }  // namespace moestro::cli

@@ -53,6 +53,7 @@ absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, 
   }
   device::HardwareSpec decode = hardware;
   decode.memory_fraction = hardware.decode_memory_fraction;
+  if (hardware.decode_attention_fraction > 0) decode.attention_fraction = hardware.decode_attention_fraction;
   const std::unique_ptr<device::Device> device = device::NewSimDevice(decode);
   const roofline::ModelCount count = roofline::CountModel(spec, DType::kF8E4M3);
   engine::SimDecode compute(spec, count);
