@@ -1,5 +1,6 @@
 #include "services/router/server.h"
 
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 
 #include <atomic>
@@ -240,9 +241,17 @@ class Router {
   std::unique_ptr<RpcServer> public_;  // if others reach the address; ends first
 };
 
+// glibc keeps what is freed, and the more of it, the larger the pieces were: after some large requests that is hundreds
+// of MiB for each of its arenas. With fixed limits, large pieces go back to the system at once.
+void ReturnFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 256 << 10);
+  mallopt(M_TRIM_THRESHOLD, 1 << 20);
+}
+
 }  // namespace
 
 absl::Status RunRouterServer(const RouterConfig& config, TerminationSignal& termination) {
+  ReturnFreedMemory();
   return Router(config, termination).Run();
 }
 
