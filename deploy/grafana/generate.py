@@ -178,6 +178,13 @@ DASHBOARDS = {
         lines("HTTP bytes per second", {
             "received": rate("moestro_http_received_bytes_total"), "sent": rate("moestro_http_sent_bytes_total")}, "Bps",
               "Without the overhead of TLS."),
+        lines("The router's own time, HTTP", {
+            "request, p50": quantile(0.5, "moestro_http_request_overhead_seconds"),
+            "request, p99": quantile(0.99, "moestro_http_request_overhead_seconds"),
+            "token, p50": quantile(0.5, "moestro_http_token_overhead_seconds"),
+            "token, p99": quantile(0.99, "moestro_http_token_overhead_seconds")}, "s",
+              "Request: from its last byte to the call of decode, without the time in the line. Token: from decode to the "
+              "client's socket; a client that reads slowly counts here. Should stay below 1 ms."),
         lines("TLS certificate", {
             "valid for": "clamp_min(min(moestro_tls_certificate_expires_seconds{}) - time(), 0)",
             "files with an error per second": rate("moestro_tls_reloads_failed_total")}, "s",

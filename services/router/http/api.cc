@@ -16,7 +16,8 @@ absl::Status WithPeers(const HttpApi& api, ClientCall& call, absl::FunctionRef<a
                        .decode = *decode,
                        .check = [&call] { return call.Check(); },
                        .cancel = [&call] { call.Cancel(); },
-                       .tenant = call.tenant()});
+                       .tenant = call.tenant(),
+                       .asking = [&call](RequestClock::Duration waited) { call.times().NoteAsked(waited); }});
 }
 
 size_t MostJsonValues(const ServedModel& model) { return 8 * size_t{model.max_context_tokens} + (size_t{64} << 10); }

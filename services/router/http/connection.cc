@@ -77,6 +77,10 @@ std::string_view WithoutServer(std::string_view target) {
 
 namespace {
 
+void Observe(prometheus::Histogram& histogram, std::chrono::steady_clock::duration time) {
+  histogram.Observe(std::chrono::duration<double>(time).count());
+}
+
 HttpHeaders HeadersOf(const HttpError& error) {
   HttpHeaders headers{{"Content-Type", "application/json"}};
   if (error.retry_after) headers["Retry-After"] = absl::StrCat(*error.retry_after);
@@ -115,6 +119,7 @@ struct Connection::Exchange {
   const Endpoint* endpoint = nullptr;
   std::optional<Refusal> refusal;
   ClientCall::Deadline deadline;
+  Clock::time_point begun{};
   bool keep_alive = false;
   bool head_only = false;  // the client asked with HEAD
   bool http10 = false;
@@ -195,6 +200,7 @@ Connection::Awaitable<void> Connection::ReadAll() {
       co_return;
     }
     shared_.metrics.received_bytes.Increment(static_cast<double>(bytes));
+    last_input_ = Clock::now();
     input_.commit(asio::buffer_copy(input_.prepare(bytes), asio::buffer(arriving_, bytes)));
     arrived_.Notify();
   }
@@ -234,7 +240,8 @@ Connection::Awaitable<bool> Connection::ReadHeader(Exchange& exchange) {
     if (shared_.draining || !co_await MoreInput()) co_return false;
   }
   idle_ = false;
-  deadline_ = Clock::now() + shared_.limits.header;
+  exchange.begun = Clock::now();
+  deadline_ = exchange.begun + shared_.limits.header;
   while (!exchange.parser.is_header_done()) {
     error_code error;
     input_.consume(exchange.parser.put(input_.data(), error));
@@ -370,6 +377,8 @@ std::shared_ptr<Response> Connection::NewResponse(ClientCall::Deadline deadline)
 void Connection::Dispatch(Exchange& exchange) {
   response_ = NewResponse(exchange.deadline);
   response_->call().SetTenant(exchange.request->tenant);
+  // Of requests that a client sends ahead, not the time in which the one before ran.
+  response_->call().times().SetReceived(std::max(last_input_, exchange.begun));
   const auto run = [endpoint = exchange.endpoint, request = exchange.request, response = response_] {
     const absl::Status status = CatchExceptions([&] { return endpoint->handle(*request, *response); });
     if (!status.ok() && !response->begun()) {
@@ -437,12 +446,14 @@ Connection::Awaitable<bool> Connection::Answer(Exchange& exchange) {
       response->BeginWrite();
       co_await transport_->Write(buffers, error);
       if (!error) shared_.metrics.sent_bytes.Increment(static_cast<double>(asio::buffer_size(buffers)));
+      if (stream && ready.token_came) Observe(shared_.metrics.token_overhead, Clock::now() - *ready.token_came);
     }
     response->EndWrite(ready.bytes);
     if (error) Close();
     complete = ready.complete;
   }
   shared_.metrics.CountRequest(exchange.path, open_ ? status : 0);
+  if (const auto asked = response->call().times().asked_after()) Observe(shared_.metrics.request_overhead, *asked);
   response_ = nullptr;
   if (!open_) co_return false;
   deadline_ = Clock::now() + shared_.limits.idle;

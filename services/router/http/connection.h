@@ -88,6 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Signal room_;     // in the input buffer
   Signal ready_;    // something to write
   std::shared_ptr<Response> response_;
+  Clock::time_point last_input_{};                         // when it arrived
   Clock::time_point deadline_ = Clock::time_point::max();  // of what the client is to do next
   bool open_ = true;
   bool ended_ = false;      // the client sends no more

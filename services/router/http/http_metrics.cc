@@ -1,6 +1,7 @@
 #include "services/router/http/http_metrics.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -8,6 +9,9 @@ namespace moestro::router {
 namespace {
 
 constexpr char kOther[] = "other";
+
+// The router should add less than a millisecond.
+const std::vector<double> kOverheadBuckets = {0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.1, 1};
 
 }  // namespace
 
@@ -18,6 +22,11 @@ HttpMetrics::HttpMetrics(MetricsRegistry& registry)
       streams(registry.AddGauge("moestro_http_streams", "Answers over HTTP that are being sent in pieces")),
       received_bytes(registry.AddCounter("moestro_http_received_bytes_total", "Bytes of HTTP requests, without TLS")),
       sent_bytes(registry.AddCounter("moestro_http_sent_bytes_total", "Bytes of HTTP answers, without TLS")),
+      request_overhead(registry.AddHistogram(
+          "moestro_http_request_overhead_seconds",
+          "From the last byte of a request to the call of decode, without the time in the line", kOverheadBuckets)),
+      token_overhead(registry.AddHistogram("moestro_http_token_overhead_seconds",
+                                           "From a role's token to its bytes in the stream", kOverheadBuckets)),
       registry_(registry) {
   AddPath(kOther);
   for (const auto& [failure, reason] : {std::pair{Opening::kPlainHttp, "plain_http"},

@@ -28,6 +28,9 @@ class HttpMetrics {
   prometheus::Gauge& streams;
   prometheus::Counter& received_bytes;
   prometheus::Counter& sent_bytes;
+  // What the router adds to a generation: to its prompt, without the time in the line, and to each token of a stream.
+  prometheus::Histogram& request_overhead;
+  prometheus::Histogram& token_overhead;
 
  private:
   using ByStatus = std::array<prometheus::Counter*, 6>;  // by the first digit; 0: the client left

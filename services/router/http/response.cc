@@ -17,6 +17,8 @@ absl::Status Response::PushLocked(std::string piece) {
     open_ = false;
     return room;
   }
+  const auto token_came = call_.times().TakeToken();
+  if (pieces_.empty()) token_came_ = token_came;
   bytes_ += piece.size();
   pieces_.push_back(std::move(piece));
   return absl::OkStatus();
@@ -77,7 +79,8 @@ Response::Ready Response::Take() {
   return {.head = std::exchange(head_, std::nullopt),
           .pieces = std::exchange(pieces_, {}),
           .bytes = std::exchange(bytes_, 0),
-          .complete = complete_};
+          .complete = complete_,
+          .token_came = std::exchange(token_came_, std::nullopt)};
 }
 
 void Response::EndWrite(size_t bytes) {

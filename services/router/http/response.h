@@ -59,6 +59,8 @@ class Response {
     std::vector<std::string> pieces;
     size_t bytes = 0;
     bool complete = false;  // nothing follows
+    // When the token came that led to the first piece.
+    std::optional<CallTimes::Clock::time_point> token_came = std::nullopt;
     bool empty() const { return !head && pieces.empty() && !complete; }
   };
   Ready Take();
@@ -79,6 +81,7 @@ class Response {
   std::optional<ResponseHead> head_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> pieces_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<CallTimes::Clock::time_point> token_came_ ABSL_GUARDED_BY(mutex_);
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   bool complete_ ABSL_GUARDED_BY(mutex_) = false;
   bool open_ ABSL_GUARDED_BY(mutex_) = true;

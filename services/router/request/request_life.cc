@@ -64,12 +64,14 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
   bool told = waiting == nullptr;
   MOE_ASSIGN_OR_RETURN(const AdmissionQueue::Request::Place place, queued_.LineUp());
   AskingPace pace;
+  RequestClock::Duration waited{0};
   while (true) {
     MOE_RETURN_IF_ERROR(Check());
     RequestClock::Duration pause = kCheckInterval;
     if (place.IsFirst()) {
       if (pace.IsTime(environment_.clock.Now(), environment_.queue.returns())) {
         request.arrival = queued_.seniority();
+        if (call_.asking) call_.asking(waited);
         const absl::Status status = TryAcquire(request);
         if (status.ok()) break;
         if (!absl::IsResourceExhausted(status)) return Failed(Role::kDecode, status);
@@ -77,7 +79,9 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
       pause = std::min(pause, pace.next() - environment_.clock.Now());
     }
     if (!std::exchange(told, true)) MOE_RETURN_IF_ERROR(waiting());
+    const RequestClock::TimePoint before = environment_.clock.Now();
     place.Wait(environment_.clock, pause);
+    waited += environment_.clock.Now() - before;
   }
   running_ = std::make_unique<GaugeHold>(environment_.metrics.running);
   running_of_tenant_ = std::make_unique<GaugeHold>(tenant().metrics().running);

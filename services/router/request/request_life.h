@@ -38,6 +38,9 @@ struct CallPeers {
   // any thread while the call runs; must not block.
   std::function<void()> cancel;
   std::shared_ptr<Tenant> tenant;  // who calls; not null
+  // Called whenever decode is about to be asked for pages: how long the request has waited in the line. Empty: nobody
+  // wants to know.
+  std::function<void(RequestClock::Duration waited)> asking = {};
 };
 
 // How a request uses the prefix cache.

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "services/router/rpc/call_times.h"
 
 namespace grpc {
 class ClientContext;
@@ -39,6 +40,8 @@ class ClientCall {  // thread-safe
   void SetTenant(std::shared_ptr<Tenant> tenant) { tenant_ = std::move(tenant); }
   const std::shared_ptr<Tenant>& tenant() const { return tenant_; }
 
+  CallTimes& times() const { return times_; }
+
   // The client has left, or nobody wants the answer any more: ends the calls to roles, too. Does not block.
   void Cancel();
 
@@ -58,6 +61,7 @@ class ClientCall {  // thread-safe
  private:
   const Deadline deadline_;
   std::shared_ptr<Tenant> tenant_;
+  mutable CallTimes times_;
   mutable Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   mutable std::list<std::function<void()>> watches_ ABSL_GUARDED_BY(mutex_);

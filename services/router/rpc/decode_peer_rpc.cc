@@ -13,7 +13,7 @@ constexpr char kPeer[] = "decode";
 class RpcDecodeSession final : public DecodeSession {
  public:
   RpcDecodeSession(v1::DecodeService::Stub& stub, OpenCalls& calls, const ClientCall& client)
-      : call_(calls, client), stream_(stub.Session(call_.context())) {}
+      : times_(client.times()), call_(calls, client), stream_(stub.Session(call_.context())) {}
 
   ~RpcDecodeSession() override {
     if (finished_) return;
@@ -64,7 +64,10 @@ class RpcDecodeSession final : public DecodeSession {
   absl::StatusOr<DecodeEvent> Next() override {
     v1::SessionResponse reply;
     if (!stream_->Read(&reply)) return Finish();
-    if (reply.has_token()) return FromProto(reply.token());
+    if (reply.has_token()) {
+      times_.NoteToken();
+      return FromProto(reply.token());
+    }
     if (reply.has_progress()) return FromProto(reply.progress());
     if (!reply.has_finished()) return absl::InternalError("decode: a reply that is neither token, progress nor end");
     // Lets the call end by itself, so that decode does not mistake the end for a cancellation.
@@ -90,6 +93,7 @@ class RpcDecodeSession final : public DecodeSession {
     return status.ok() ? EndedEarly(kPeer) : call_.Result(status, kPeer);
   }
 
+  CallTimes& times_;
   OpenCalls::Call call_;
   const std::unique_ptr<grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionResponse>> stream_;
   bool finished_ = false;

@@ -49,6 +49,20 @@ TEST_F(ResponseTest, SendsPieces) {
   EXPECT_TRUE(response_.Take().complete);
 }
 
+TEST_F(ResponseTest, KnowsWhenTheTokenCameThatWaitsLongest) {
+  const CallTimes::Clock::time_point first(std::chrono::seconds(1)), second(std::chrono::seconds(2));
+  EXPECT_TRUE(response_.Begin({}).ok());
+  EXPECT_TRUE(response_.Write("no token").ok());
+  EXPECT_FALSE(response_.Take().token_came);
+  response_.call().times().NoteToken(first);
+  EXPECT_TRUE(response_.Write("a").ok());
+  response_.call().times().NoteToken(second);
+  EXPECT_TRUE(response_.Write("b").ok());
+  EXPECT_EQ(response_.Take().token_came, first);
+  EXPECT_TRUE(response_.Write("the end").ok());
+  EXPECT_FALSE(response_.Take().token_came);
+}
+
 TEST_F(ResponseTest, AClientThatHasGoneEndsTheCall) {
   EXPECT_TRUE(response_.Begin({}).ok());
   response_.Close();

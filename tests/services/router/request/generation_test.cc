@@ -251,6 +251,24 @@ TEST(GenerationTest, WaitsForPages) {
   EXPECT_GE(result.summary.time_to_first_token_seconds, result.summary.queue_seconds);
 }
 
+TEST(GenerationTest, TellsHowLongItHasWaitedInTheLine) {
+  FakeNode node;
+  AdmissionQueue::Request other(node.queue, node.tenant, 1, AdmissionQueue::Kind::kShort);
+  auto earlier = std::make_unique<AdmissionQueue::Request::Place>(*other.LineUp());
+  ASSERT_TRUE(earlier->IsFirst());
+  const auto before = node.clock.Now();
+  node.clock.on_sleep = [&] {
+    if (node.clock.Now() - before >= std::chrono::seconds(1)) earlier.reset();
+  };
+  std::vector<RequestClock::Duration> asked;
+  CallPeers call = node.Call();
+  call.asking = [&](RequestClock::Duration waited) { asked.push_back(waited); };
+  const GenerateJob job = Job();
+  RecordingSink sink;
+  EXPECT_TRUE(Generation(job, node.Environment(), call, sink).Run().ok());
+  EXPECT_EQ(asked, std::vector<RequestClock::Duration>{std::chrono::seconds(1)});
+}
+
 TEST(GenerationTest, AsksSeldomForPagesOfWhichNoneComeBack) {
   FakeNode node;
   node.taken = node.capacity;

@@ -21,6 +21,22 @@ TEST(ClientCallTest, WaitsUntilItIsCancelled) {
   EXPECT_EQ(second, 0);
 }
 
+TEST(CallTimesTest, TheTimeInTheLineDoesNotCount) {
+  using std::chrono::milliseconds;
+  const CallTimes::Clock::time_point received(std::chrono::hours(1));
+  CallTimes times;
+  times.NoteAsked(milliseconds(1), received);
+  EXPECT_FALSE(times.asked_after());  // nobody measures
+  times.SetReceived(received);
+  times.NoteAsked(milliseconds(30), received + milliseconds(32));
+  times.NoteAsked(milliseconds(40), received + milliseconds(99));  // asks again
+  EXPECT_EQ(times.asked_after(), milliseconds(2));
+  EXPECT_FALSE(times.TakeToken());
+  times.NoteToken(received);
+  EXPECT_EQ(times.TakeToken(), received);
+  EXPECT_FALSE(times.TakeToken());
+}
+
 TEST(ClientCallTest, AWatchThatComesTooLateIsToldAtOnce) {
   ClientCall call;
   call.Cancel();
