@@ -408,6 +408,7 @@ std::vector<TypedModel> TypedModels() {
       {"Int4", {.spec = latents, .fp8 = false, .expert_type = DType::kI4G32}},
       {"Int4BesideFp8", {.spec = grouped, .expert_type = DType::kI4G32}},
       {"Int4By128", {.spec = wide, .type = DType::kI4G128}},
+      {"Int4WithZeroPoints", {.spec = wide, .mixture = {DType::kI4Z32, DType::kI4Z128}}},
       {"Mxfp4", {.spec = latents, .type = DType::kMXFP4}},
       {"Mxfp4Experts", {.spec = clamped, .fp8 = false, .expert_type = DType::kMXFP4}},
   };

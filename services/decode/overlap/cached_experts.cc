@@ -33,8 +33,11 @@ absl::StatusOr<std::unique_ptr<CachedExperts>> CachedExperts::Create(const weigh
                                                                      const CpuKernels& kernels, CpuExperts& cpu,
                                                                      engine::DecodeCompute& compute,
                                                                      device::Device& device, const Options& options) {
-  const int64_t bytes = ImageBytes(weights.layers[spec.MoeLayer(0)].feed_forward.experts.front());
   const int64_t layers = spec.num_moe_layers();
+  int64_t bytes = 0;  // of the largest expert: layers may have other types, as in files of Q4_K_M
+  for (int64_t i = 0; i < layers; ++i) {
+    bytes = std::max(bytes, ImageBytes(weights.layers[spec.MoeLayer(i)].feed_forward.experts.front()));
+  }
   const int64_t slots = experts::CacheSlots(options.budget_bytes, bytes, layers, spec.num_experts);
   if (slots == 0) {
     return absl::InvalidArgumentError(absl::StrFormat("%d bytes do not hold an expert of %d bytes of each of %d layers",

@@ -11,7 +11,8 @@
 namespace moestro::model {
 namespace {
 
-constexpr int64_t kTokens = 130;  // two page boundaries
+constexpr int64_t kTokens = 130;    // two page boundaries
+constexpr int64_t kFewTokens = 70;  // one
 
 enum class AttentionCase { kAbsorbed, kUnabsorbed, kGrouped, kWindowed };
 
@@ -179,7 +180,6 @@ class TypedWeights : public ::testing::TestWithParam<TypedModel> {};
 TEST_P(TypedWeights, BatchesChunksThreadsAndDomains) {
   const SyntheticSegment model = MakeSyntheticSegment(GetParam().options);
   const weights::ModelSpec& spec = model.segment->spec();
-  constexpr int64_t kFewTokens = 70;  // a page boundary
   const std::vector<int32_t> tokens = RandomTokens(kFewTokens, spec.token_count, 7);
   const auto engine_on = [&](WorkerPool& pool) {
     return Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = kTokens}).value();
@@ -199,6 +199,24 @@ TEST_P(TypedWeights, BatchesChunksThreadsAndDomains) {
           << threads << " threads, " << domains << " domains, chunks of " << chunk;
       EXPECT_EQ(sequence.Contents(kFewTokens), whole.Contents(kFewTokens));
     }
+  }
+}
+
+// Inputs of all weights that have codes for them.
+TEST_P(TypedWeights, CodedInputs) {
+  const SyntheticSegment model = MakeSyntheticSegment(GetParam().options);
+  const weights::ModelSpec& spec = model.segment->spec();
+  CpuKernels kernels = TestKernels();
+  kernels.int8_activations = Int8Activations::kAll;
+  const std::vector<int32_t> tokens = RandomTokens(kFewTokens, spec.token_count, 7);
+  Logits expected;
+  for (const auto& [threads, domains, chunk] : {std::tuple(1, 1, kFewTokens), std::tuple(3, 2, int64_t{5})}) {
+    WorkerPool pool({.threads = threads, .domains = domains});
+    const auto engine = Engine::Create(*model.segment, kernels, pool, {.max_rows = kFewTokens}).value();
+    const TestSequence sequence(spec, kFewTokens);
+    const Logits logits = RunPrompt(*engine, sequence, tokens, chunk, MlaForm::kAbsorbed);
+    if (expected.empty()) expected = logits;
+    EXPECT_TRUE(SameBits(logits, expected)) << threads << " threads, " << domains << " domains, chunks of " << chunk;
   }
 }
 
