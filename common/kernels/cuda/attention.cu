@@ -26,6 +26,7 @@ struct Geometry {
   static constexpr int kKeyBytes = kTokens * kKeyDim * 2;
   static constexpr int kBlockBytes = kKeyBytes + kTokens * kValueDim * 2;
   static constexpr int kSharedBytes = 2 * kBlockBytes;
+  static_assert(kSharedBytes <= kMaxSharedBytes);
   static_assert(kKeyDim % 64 == 0 && kSharedDim % 8 == 0 && kValueDim % 64 == 0, "chunks are permuted in groups of 8");
 };
 

@@ -39,6 +39,7 @@ constexpr int kScoreBytes = kSlices * kHeads * kScoreStride * static_cast<int>(s
 constexpr int kWeightBytes = kHeads * kTokens * 2;
 constexpr int kSharedBytes = 2 * kStageBytes + kScoreBytes + kWeightBytes + kHeads * static_cast<int>(sizeof(float));
 constexpr float kLog2E = 1.44269504088896340736f;
+static_assert(kSharedBytes <= kMaxSharedBytes);
 static_assert(kSlices * kSliceSteps * 16 == kDecodeMaxKeyDim && kVectorChunks % 8 == 0);
 static_assert(kWarps == 2 * kSlices && kWarps * 4 == kHeads && kMaxSplits == 32, "the thread numbering below");
 

@@ -8,6 +8,13 @@
 
 #include "common/kernels/cuda/stream.h"
 
+namespace moestro::cuda {
+
+// Shared memory of a block: what the smallest of these GPUs (compute capability 8.6, 8.9, 12.0) gives one.
+inline constexpr int kMaxSharedBytes = 99 << 10;
+
+}  // namespace moestro::cuda
+
 #ifndef __CUDACC__
 #include <launch_model.h>
 #else

@@ -234,6 +234,7 @@ __device__ __forceinline__ void FinishTile(const LinearParams& p, const BlockTil
 // kernel: of tiles T.
 template <typename T>
 LaunchResult LaunchTiling(void (*kernel)(LinearParams), LinearParams p, Stream stream) {
+  static_assert(T::kSharedBytes <= kMaxSharedBytes);
   p.row_tiles = (p.shape.rows + T::kOutputRows - 1) / T::kOutputRows;
   if (p.row_tiles * p.token_tiles > 0x7fffffff) return {kInvalidArgument};
   return Launch(T::kGateUp ? "gate_up" : "linear", kernel, dim3(static_cast<unsigned>(p.row_tiles * p.token_tiles)),

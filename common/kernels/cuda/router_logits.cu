@@ -34,6 +34,8 @@ constexpr int kPassFloats = kFewThreads * kPadded;  // of weights, or of a token
 constexpr int kSumStride = kFewThreads + 1;         // of a token's sums: threads that add them hit different banks
 constexpr int kFewFloats = 2 * kPassFloats + kFewTokens * kSumStride;
 
+static_assert(kFewFloats * sizeof(float) <= kMaxSharedBytes);
+
 // Inputs [col, col + kPassCols) of a row, zeros past its end, to shared memory.
 __device__ __forceinline__ void CopyPass(const float* row, int64_t col, int64_t hidden, float* to) {
   const int thread = static_cast<int>(threadIdx.x);

@@ -236,23 +236,50 @@ __global__ void __launch_bounds__(kRowThreads) SpreadRowsKernel(SpreadRowsArgs a
 
 // ---- Combine
 
+__device__ __forceinline__ float AddWeighted(float weight, float x, float sum) { return fmaf(weight, x, sum); }
+__device__ __forceinline__ float4 AddWeighted(float weight, const float4& x, const float4& sum) {
+  return make_float4(fmaf(weight, x.x, sum.x), fmaf(weight, x.y, sum.y), fmaf(weight, x.z, sum.z),
+                     fmaf(weight, x.w, sum.w));
+}
+
+// A zero of the type that the array has.
+__device__ __forceinline__ float ZeroOf(const float*) { return 0; }
+__device__ __forceinline__ float4 ZeroOf(const float4*) { return make_float4(0, 0, 0, 0); }
+
+struct CombineScratch {
+  int32_t routed[kMaxChosen];
+  float weights[kMaxChosen];
+};
+
+// One block per row. Its first warp finds the row's choices in the group: most rows have none, and their sums stay
+// untouched. T: one number or four.
+template <typename T>
 __global__ void __launch_bounds__(kRowThreads) CombineKernel(CombineArgs args) {
+  CombineScratch& scratch = *reinterpret_cast<CombineScratch*>(DynamicShared());
   const int64_t row = blockIdx.x;
-  const int64_t i = int64_t{blockIdx.y} * kRowThreads + threadIdx.x;
-  if (i >= args.hidden) return;
-  const int64_t at = row * args.hidden + i;
-  float sum = 0;
-  bool loaded = false;  // most rows have no choice in a group: their sums stay untouched
-  for (int64_t k = 0; k < args.chosen; ++k) {
-    const int64_t choice = row * args.chosen + k;
-    const int32_t id = args.ids[choice * args.stride];
-    if (id < args.first || id >= args.end) continue;
-    if (!loaded && args.first > 0) sum = args.sums[at];
-    loaded = true;
-    const float weight = args.weights == nullptr ? 1.0f : args.weights[choice * args.stride];
-    sum = fmaf(weight, args.expert_out[args.routed_of[choice] * args.hidden + i], sum);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int64_t choice = row * args.chosen + lane;
+  const int32_t id = lane < args.chosen ? args.ids[choice * args.stride] : -1;
+  const unsigned in_group = __ballot_sync(kAllLanes, id >= args.first && id < args.end);
+  if (in_group == 0 && args.first > 0) return;
+  if (thread < 32 && (in_group >> lane & 1) != 0) {
+    const int at = __popc(in_group & ((1u << lane) - 1));
+    scratch.routed[at] = args.routed_of[choice];
+    scratch.weights[at] = args.weights == nullptr ? 1.0f : args.weights[choice * args.stride];
   }
-  if (loaded || args.first == 0) args.sums[at] = sum;
+  __syncthreads();
+  const int count = __popc(in_group);
+  const int64_t width = args.hidden * static_cast<int64_t>(sizeof(float)) / static_cast<int64_t>(sizeof(T));
+  T* const sums = reinterpret_cast<T*>(args.sums) + row * width;
+  const T* const expert_out = reinterpret_cast<const T*>(args.expert_out);
+  for (int64_t i = thread; i < width; i += kRowThreads) {
+    T sum = ZeroOf(sums);
+    if (args.first > 0) sum = sums[i];
+    for (int k = 0; k < count; ++k) {
+      sum = AddWeighted(scratch.weights[k], expert_out[scratch.routed[k] * width + i], sum);
+    }
+    sums[i] = sum;
+  }
 }
 
 unsigned WarpBlocks(int64_t warps) { return static_cast<unsigned>((warps + kWarps - 1) / kWarps); }
@@ -297,9 +324,13 @@ LaunchResult LaunchSpreadRows(const SpreadRowsArgs& args, Stream stream) {
 
 LaunchResult LaunchCombine(const CombineArgs& args, Stream stream) {
   if (args.rows == 0) return {};
-  const dim3 grid(static_cast<unsigned>(args.rows),
-                  static_cast<unsigned>((args.hidden + kRowThreads - 1) / kRowThreads));
-  return Launch("combine", CombineKernel, grid, dim3(kRowThreads), 0, stream, args);
+  if (args.chosen < 1 || args.chosen > kMaxChosen) return {kInvalidArgument};
+  const dim3 grid(static_cast<unsigned>(args.rows));
+  const auto is_aligned = [](const float* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(float4) == 0; };
+  if (args.hidden % 4 == 0 && is_aligned(args.sums) && is_aligned(args.expert_out)) {
+    return Launch("combine", CombineKernel<float4>, grid, dim3(kRowThreads), sizeof(CombineScratch), stream, args);
+  }
+  return Launch("combine", CombineKernel<float>, grid, dim3(kRowThreads), sizeof(CombineScratch), stream, args);
 }
 
 }  // namespace moestro::cuda
