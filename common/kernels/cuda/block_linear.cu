@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(T::kThreads) BlockLinearKernel(const __grid_co
   constexpr DType kType = T::kType;
   using Constants = BlockConstants<kType>;
   constexpr int kStages = T::kStages, kTokenFragments = T::kWarpTokens / 8;
-  const BlockTile tile = FindTile<T>(p);
+  const BlockTile tile = FindTile<T>(p, blockIdx.x);
   if (tile.tokens == 0) return;
 
   const int thread = static_cast<int>(threadIdx.x);

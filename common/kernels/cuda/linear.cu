@@ -62,13 +62,11 @@ __device__ __forceinline__ void LoadWeights(const uint8_t* weights, int u, int t
 }
 
 template <typename T>
-__global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constant__ LinearParams p) {
+__device__ __forceinline__ void ComputeTile(const LinearParams& p, const BlockTile& tile) {
   constexpr DType kType = T::kType;
   constexpr int kWarpTokens = T::kWarpTokens, kStages = T::kStages;
   constexpr int kTokenFragments = kWarpTokens / 8;
 
-  const BlockTile tile = FindTile<T>(p);
-  if (tile.tokens == 0) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
   const int row_warp = warp % T::kRowWarps, token_warp = warp / T::kRowWarps;
@@ -158,12 +156,25 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
   FinishTile<T>(p, tile, thread, totals);
 }
 
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constant__ LinearParams p) {
+  for (int64_t index = blockIdx.x; index < p.row_tiles * p.token_tiles; index += gridDim.x) {
+    const BlockTile tile = FindTile<T>(p, index);
+    if (tile.tokens == 0) return;              // as all that follow: the groups' tiles come first
+    if (index != blockIdx.x) __syncthreads();  // shared memory may be overwritten
+    ComputeTile<T>(p, tile);
+  }
+}
+
 // 72 KiB (FP8) or 96 KiB (16 bits) of shared memory; the latter is the limit of the smallest of these GPUs (99 KiB).
 template <DType kType, bool kGateUp>
 LaunchResult LaunchTiles(const LinearParams& p, int tile_tokens, Stream stream) {
   if (tile_tokens == kLargeTile) {
     using Large = Tiling<kType, kGateUp, 4, 64, 2, 3>;
-    return LaunchTiling<Large>(LinearKernel<Large>, p, stream);
+    // How many tiles the groups have is known only on the device, and may be a fraction of what would be launched.
+    constexpr int64_t kMostGroupBlocks = 1024;
+    return LaunchTiling<Large>(LinearKernel<Large>, p, stream,
+                               p.groups.tiles == nullptr ? int64_t{0x7fffffff} : kMostGroupBlocks);
   }
   return tile_tokens == kSmallTile ? LaunchSmallLinear(p, kGateUp, stream) : LaunchResult{kInvalidArgument};
 }

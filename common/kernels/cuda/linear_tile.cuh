@@ -56,17 +56,17 @@ struct BlockTile {
   int place = 0;   // of the matrix in the launch's list
 };
 
-// Concurrent blocks share the inputs of a group, or the weights of a single matrix.
+// Tile `index` of a launch. Concurrent blocks share the inputs of a group, or the weights of a single matrix.
 template <typename T>
-__device__ __forceinline__ BlockTile FindTile(const LinearParams& p) {
+__device__ __forceinline__ BlockTile FindTile(const LinearParams& p, int64_t index) {
   if (p.groups.tiles == nullptr) {
-    const int64_t first = blockIdx.x % p.token_tiles * T::kTokens;
-    return {blockIdx.x / p.token_tiles, first, static_cast<int>(min(int64_t{T::kTokens}, p.tokens - first)), 0};
+    const int64_t first = index % p.token_tiles * T::kTokens;
+    return {index / p.token_tiles, first, static_cast<int>(min(int64_t{T::kTokens}, p.tokens - first)), 0};
   }
-  const int64_t token_tile = blockIdx.x / p.row_tiles;
+  const int64_t token_tile = index / p.row_tiles;
   if (token_tile >= *p.groups.end_tile - *p.groups.first_tile) return {};
   const TokenTile tile = p.groups.tiles[*p.groups.first_tile + token_tile];
-  return {blockIdx.x % p.row_tiles, tile.begin, tile.count, tile.group - p.groups.first_group};
+  return {index % p.row_tiles, tile.begin, tile.count, tile.group - p.groups.first_group};
 }
 
 // The matrix of the block's row group `half`, and the number of that group in it.
@@ -231,14 +231,17 @@ __device__ __forceinline__ void FinishTile(const LinearParams& p, const BlockTil
   }
 }
 
-// kernel: of tiles T.
+// kernel: of tiles T. most_blocks: of a kernel whose blocks compute every gridDim.x-th tile.
 template <typename T>
-LaunchResult LaunchTiling(void (*kernel)(LinearParams), LinearParams p, Stream stream) {
+LaunchResult LaunchTiling(void (*kernel)(LinearParams), LinearParams p, Stream stream,
+                          int64_t most_blocks = 0x7fffffff) {
   static_assert(T::kSharedBytes <= kMaxSharedBytes);
   p.row_tiles = (p.shape.rows + T::kOutputRows - 1) / T::kOutputRows;
-  if (p.row_tiles * p.token_tiles > 0x7fffffff) return {kInvalidArgument};
-  return Launch(T::kGateUp ? "gate_up" : "linear", kernel, dim3(static_cast<unsigned>(p.row_tiles * p.token_tiles)),
-                dim3(T::kThreads), T::kSharedBytes, stream, p);
+  const int64_t tiles = p.row_tiles * p.token_tiles;
+  if (tiles > 0x7fffffff) return {kInvalidArgument};
+  return Launch(T::kGateUp ? "gate_up" : "linear", kernel,
+                dim3(static_cast<unsigned>(tiles < most_blocks ? tiles : most_blocks)), dim3(T::kThreads),
+                T::kSharedBytes, stream, p);
 }
 
 }  // namespace moestro::cuda

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(T::kThreads, 1) SmallLinearKernel(const __grid
   constexpr int kTokenFragments = T::kTokenFragments, kSlices = T::kSlices;
   constexpr int kColsPerStep = T::kType == DType::kF8E4M3 ? 4 : 2;
 
-  const BlockTile tile = FindTile<T>(p);
+  const BlockTile tile = FindTile<T>(p, blockIdx.x);
   if (tile.tokens == 0) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;

@@ -340,6 +340,41 @@ TEST(CudaLinearTest, GroupsOfAnySizeInLargeTiles) {
   CheckGrouped(DType::kBF16, kLargeTile, {130}, 64, 64);
 }
 
+// More tiles than a launch has blocks, which compute several then; and room for many more that do not exist. The bits
+// are those of all tokens through one matrix.
+TEST(CudaLinearTest, ABlockComputesSeveralTilesOfGroups) {
+  constexpr int64_t kRows = 448, kCols = 4;
+  constexpr int32_t kTiles = 150;  // of one token each; gate and up: 7 row tiles of each, 1050 in all
+  const Matrix gate = RandomMatrix(DType::kF8E4M3, kRows, kCols, 1), up = RandomMatrix(DType::kF8E4M3, kRows, kCols, 2);
+  const PaddedInputs x(kTiles, kCols);
+  std::vector<TokenTile> tiles;
+  for (int32_t i = 0; i < kTiles; ++i) tiles.push_back({0, i, 1});
+  const DeviceArray<TokenTile> device_tiles(tiles);
+  const DeviceArray<int32_t> range(std::vector<int32_t>{0, kTiles});
+  LinearGroups groups{.matrices = {},
+                      .first_group = 0,
+                      .tiles = device_tiles.get(),
+                      .first_tile = range.get(),
+                      .end_tile = range.get() + 1,
+                      .max_tiles = 10 * kTiles,
+                      .tile_tokens = kLargeTile};
+  groups.matrices.of[0] = gate.pointers();
+  MatrixList ups;
+  ups.of[0] = up.pointers();
+  const DeviceArray<uint16_t> by_groups(kTiles * kRows), at_once(kTiles * kRows);
+  LinearShape shape{.dtype = DType::kF8E4M3,
+                    .rows = kRows,
+                    .cols = kCols,
+                    .x = x.device->get(),
+                    .x_stride = x.stride,
+                    .y = by_groups.get(),
+                    .y_stride = kRows};
+  ASSERT_TRUE(Ran(LaunchGroupedGateUp(shape, groups, ups, nullptr)));
+  shape.y = at_once.get();
+  ASSERT_TRUE(Ran(LaunchGateUp(shape, gate.pointers(), up.pointers(), kTiles, nullptr)));
+  EXPECT_EQ(by_groups.Download(), at_once.Download());
+}
+
 TEST(CudaLinearTest, GroupsOfF16) {
   CheckGrouped(DType::kF16, kSmallTile, {5, 0, 18}, 66, 68);
   CheckGrouped(DType::kF16, kLargeTile, {0, 130}, 64, 64);
