@@ -209,6 +209,22 @@ def test_keys_over_http(keyed_node, keys):
         assert over_http(node, "/v1/models", bob)[0] == 200
 
 
+def test_only_its_own_key_cancels_a_request(keyed_node, keys):
+    alice, bob = keys.add("alice"), keys.add("bob")
+    with keyed_node() as node:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{node.http_port}/v1/completions", headers={"Authorization": f"Bearer {alice}"},
+            data=json.dumps({"prompt": PROMPT, "max_tokens": 1500, "ignore_eos": True, "stream": True}).encode())
+        with urllib.request.urlopen(request, timeout=60) as stream:
+            path = f"/v1/responses/{json.loads(stream.readline()[6:])['id']}/cancel"
+            assert [over_http(node, path, key, {})[0] for key in (None, bob)] == [401, 404]
+            status, _, reply = over_http(node, path, alice, {})
+            assert status == 200 and reply["status"] == "cancelled"
+            assert b"request_id" in stream.read()
+        assert over_http(node, path, alice, {})[0] == 404
+        node.wait_all_pages_free()
+
+
 def test_a_running_limit_lets_others_pass(keyed_node, keys):
     """While one key's requests wait for its own limit, another's are served."""
     one, other = keys.add("one", "--running", 1, "--waiting", 2), keys.add("other")

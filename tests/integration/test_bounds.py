@@ -70,7 +70,7 @@ TOO_MANY = {
     "stop texts": ("Generate", field(1, b"x") + field(12, b"") * (4 * MIB), "stop: has more than 16 texts"),
     "a stop text": ("Generate", field(1, b"x") + field(12, IDS), "stop: has more than 256 bytes"),
     "biases": ("Generate", field(1, b"x") + field(17, b"") * (3 * MIB), "logit_bias: has more than 1024 token ids"),
-    "constraint": ("Generate", field(1, b"x") + field(21, field(2, IDS)), "constraint.text: has more than 65536 bytes"),
+    "constraint": ("Generate", field(1, b"x") + field(21, field(2, IDS)), "constraint.text: has more than 262144 bytes"),
     "name": ("Generate", field(1, b"x") + field(20, IDS), "request_id: has more than 64 bytes"),
     "name to abort": ("Abort", field(1, IDS), "request_id: has more than 64 bytes"),
     "cache scope": ("Generate", field(1, b"x") + field(11, IDS), "cache_scope: has more than 64 bytes"),

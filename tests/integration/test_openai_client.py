@@ -1,6 +1,7 @@
 """What people's programs do with OpenAI's own client, against a node that serves the demo model."""
 
 import json
+import time
 
 import pytest
 from node import Node
@@ -35,6 +36,7 @@ def chat(client, model, **fields):
 
 def test_models(client, model):
     assert client.models.retrieve(model).id == model
+    assert abs(client.models.retrieve(model).created - time.time()) < 3600
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("other")
 
@@ -129,6 +131,25 @@ def test_errors(client, model):
     with pytest.raises(openai.APIStatusError) as error:
         client.embeddings.create(model=model, input="x")
     assert error.value.status_code == 501
+
+
+def test_a_request_is_cancelled_by_the_id_of_its_answer(client, model, node):
+    with pytest.raises(openai.APIError):
+        for chunk in chat(client, model, stream=True, max_tokens=1900, extra_body={"ignore_eos": True}):
+            if chunk.choices[0].delta.content:
+                assert client.responses.cancel(chunk.id).status in ("cancelled", None)
+    node.wait_all_pages_free()
+    stream = client.responses.create(model=model, input="x", stream=True, extra_body={"ignore_eos": True})
+    for event in stream:
+        if event.type == "response.output_text.delta":
+            client.responses.cancel(created)
+            break
+        if event.type == "response.created":
+            created = event.response.id
+    assert "response.failed" in [event.type for event in stream]
+    for missing in (created, "chatcmpl-0"):
+        with pytest.raises(openai.NotFoundError):
+            client.responses.cancel(missing)
 
 
 def test_a_stream_that_is_left_ends(client, model, node):

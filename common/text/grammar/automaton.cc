@@ -52,6 +52,9 @@ std::vector<bool> EmptyNodes(const Grammar& grammar, const std::vector<bool>& em
       case Kind::kRule:
         empty.push_back(empty_rules[node.rule]);
         break;
+      case Kind::kUntil:
+        empty.push_back(false);
+        break;
     }
   }
   return empty;
@@ -119,6 +122,10 @@ class AutomatonBuilder {
     return static_cast<int32_t>(draft_.size() - 1);
   }
 
+  void AddByte(int32_t from, size_t first, size_t last, int32_t to) {
+    draft_[from].bytes.push_back({static_cast<uint8_t>(first), static_cast<uint8_t>(last), to});
+  }
+
   // Adds what `node` matches after state `from`; returns the state that follows. Only adds edges to `from`: what
   // repeats, or has several ends, gets states of its own.
   absl::StatusOr<int32_t> Add(NodeId id, int32_t from) {
@@ -158,8 +165,42 @@ class AutomatonBuilder {
         if (result_.rules_[node.rule].nullable) draft_[from].empty.push_back(next);
         return next;
       }
+      case Grammar::Node::Kind::kUntil:
+        return AddUntil(node.bytes, from);
     }
     return from;
+  }
+
+  // One state for each beginning of `end` that the text's last bytes may be.
+  absl::StatusOr<int32_t> AddUntil(const std::string& end, int32_t from) {
+    // No character has the bytes from this one on.
+    constexpr size_t kBytes = 0xF5;
+    MOE_RETURN_IF_ERROR(Spend(static_cast<int64_t>(kBytes * end.size())));
+    std::vector<int32_t> states;
+    for (size_t i = 0; i <= end.size(); ++i) states.push_back(NewState());
+    const int32_t special = NewState();
+    draft_[from].empty.push_back(states[0]);
+    std::vector<std::array<size_t, 256>> after(end.size());  // which beginning the text ends with after each byte
+    size_t shorter = 0;                                      // the longest beginning that ends it, too, and is shorter
+    for (size_t i = 0; i < end.size(); ++i) {
+      const auto byte = static_cast<uint8_t>(end[i]);
+      if (i > 0) after[i] = after[shorter];
+      if (i > 0) shorter = after[shorter][byte];
+      after[i][byte] = i + 1;
+      for (size_t first = 0, last = 0; first < kBytes; first = ++last) {
+        while (last + 1 < kBytes && after[i][last + 1] == after[i][first]) ++last;
+        AddByte(states[i], first, last, states[after[i][first]]);
+      }
+      AddByte(states[i], kSpecialTokenByte, kSpecialTokenByte, special);
+    }
+    int32_t at = special;
+    for (const char c : SpecialTokenBytes(end).substr(1)) {
+      const int32_t next = NewState();
+      AddByte(at, static_cast<uint8_t>(c), static_cast<uint8_t>(c), next);
+      at = next;
+    }
+    draft_[at].empty.push_back(states[end.size()]);
+    return states[end.size()];
   }
 
   absl::StatusOr<int32_t> AddRepeat(const Grammar::Node& node, int32_t from) {

@@ -10,15 +10,6 @@
 namespace moestro::text::grammar {
 namespace {
 
-absl::StatusOr<Grammar> ParseRegex(std::string_view text) {
-  Grammar grammar;
-  const RuleId root = grammar.AddRule("root");
-  const auto write = [](Grammar& to, const CodePointSet& set) { return to.Class(set); };
-  MOE_ASSIGN_OR_RETURN(const NodeId body, ParsePattern(text, {.write = write}, &grammar));
-  grammar.Define(root, body);
-  return grammar;
-}
-
 absl::StatusOr<Grammar> Parse(const Constraint& constraint) {
   switch (constraint.kind) {
     case Constraint::Kind::kNone:

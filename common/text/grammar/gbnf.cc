@@ -8,9 +8,12 @@
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
+#include "common/text/grammar/json_schema.h"
 #include "common/text/grammar/limits.h"
+#include "common/text/grammar/pattern.h"
 #include "common/text/grammar/text_cursor.h"
 #include "common/text/json/quoted.h"
+#include "common/text/json/raw_field.h"
 
 namespace moestro::text::grammar {
 namespace {
@@ -30,7 +33,7 @@ class GbnfParser {
     for (const auto& [name, rule] : rules_) {
       if (grammar_.rules()[rule].body >= 0) continue;
       if (name == "root") return absl::InvalidArgumentError("grammar: has no rule 'root'");
-      return AtLine(first_use_[rule], Concat("rule ", Quoted(name), " is not defined"));
+      return AtLine(first_use_.at(rule), Concat("rule ", Quoted(name), " is not defined"));
     }
     return std::move(grammar_);
   }
@@ -72,7 +75,7 @@ class GbnfParser {
     const auto [entry, added] = rules_.try_emplace(std::string(name), 0);
     if (added) {
       entry->second = grammar_.AddRule(std::string(name));
-      first_use_.push_back(cursor_.line());
+      first_use_[entry->second] = cursor_.line();
     }
     return entry->second;
   }
@@ -136,7 +139,9 @@ class GbnfParser {
       if (!cursor_.Skip(")")) return AtLine(line, "'(' without ')'");
       return group;
     }
-    if (cursor_.Peek() == '<' || cursor_.Peek() == '!') return Error("tokens in angle brackets are not supported");
+    if (cursor_.Peek() == '<') return ParseToken();
+    if (cursor_.Skip("%")) return ParseDirective();
+    if (cursor_.Peek() == '!') return Error("tokens other than one are not supported");
     const std::string_view name = TakeName();
     if (name.empty()) return Unexpected("a literal, a class, a group or the name of a rule");
     return grammar_.Call(RuleNamed(name));
@@ -215,13 +220,58 @@ class GbnfParser {
     return *value;
   }
 
+  // <name>: the token of that text, with its brackets.
+  absl::StatusOr<NodeId> ParseToken() {
+    const size_t end = cursor_.Rest().find_first_of(">\n");
+    if (end == std::string_view::npos || cursor_.Rest()[end] != '>') return Error("'<' without '>'");
+    const std::string text(cursor_.Rest().substr(0, end + 1));
+    if (text[1] == '[') return Error("tokens by their ids are not supported: write the text of the token");
+    cursor_.Advance(text.size());
+    return grammar_.Token(text);
+  }
+
+  // What GBNF does not have: %json {...}, and %token, %until, %regex and %grammar before a literal.
+  absl::StatusOr<NodeId> ParseDirective() {
+    const std::string name(TakeName());
+    SkipSpace(/*lines=*/false);
+    if (name == "json") {
+      const std::string_view schema = RawValue(cursor_.Rest());
+      const int line = cursor_.line();
+      cursor_.Advance(schema.size());
+      return Embed(CompileJsonSchema(schema), line);
+    }
+    const bool is_known = name == "token" || name == "until" || name == "regex" || name == "grammar";
+    if (!is_known) return Error(Concat("%", name, " is none of %json, %token, %until, %regex and %grammar"));
+    const int line = cursor_.line();
+    if (!cursor_.Skip("\"")) return Unexpected(Concat("a literal after %", name));
+    MOE_ASSIGN_OR_RETURN(const std::string text, TakeLiteral());
+    if (name == "regex") return Embed(ParseRegex(text), line);
+    if (name == "grammar") return Embed(ParseGbnf(text), line);
+    if (text.empty()) return AtLine(line, Concat("the text after %", name, " is empty"));
+    if (name == "token") return grammar_.Token(text);
+    if (text.size() > kMaxUntilBytes) return AtLine(line, Concat("over ", kMaxUntilBytes, " bytes after %until"));
+    return grammar_.Until(text);
+  }
+
+  absl::StatusOr<NodeId> Embed(const absl::StatusOr<Grammar>& other, int line) {
+    if (!other.ok()) return AtLine(line, std::string(other.status().message()));
+    if (grammar_.nodes().size() + other->nodes().size() > kMaxStates) return AtLine(line, "the grammar is too large");
+    return grammar_.Import(*other);
+  }
+
   absl::StatusOr<NodeId> ParseLiteral() {
+    MOE_ASSIGN_OR_RETURN(std::string text, TakeLiteral());
+    return grammar_.Bytes(std::move(text));
+  }
+
+  // Behind its first quote.
+  absl::StatusOr<std::string> TakeLiteral() {
     std::string bytes;
     while (!cursor_.Skip("\"")) {
       MOE_ASSIGN_OR_RETURN(const char32_t character, TakeCharacter());
       AppendUtf8(character, &bytes);
     }
-    return grammar_.Bytes(std::move(bytes));
+    return bytes;
   }
 
   absl::StatusOr<NodeId> ParseClass() {
@@ -244,7 +294,7 @@ class GbnfParser {
   TextCursor cursor_;
   Grammar grammar_;
   std::map<std::string, RuleId, std::less<>> rules_;
-  std::vector<int> first_use_;  // line, by rule
+  std::map<RuleId, int> first_use_;  // line
 };
 
 }  // namespace

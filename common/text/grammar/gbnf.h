@@ -9,7 +9,8 @@
 namespace moestro::text::grammar {
 
 // The root is the rule `root`. Supported: rules over several lines, literals, classes, `.`, groups, `|`, `*`, `+`, `?`,
-// `{m}`, `{m,}`, `{m,n}`, `{,n}` and comments; not supported: tokens in angle brackets. INVALID_ARGUMENT with the line.
+// `{m}`, `{m,}`, `{m,n}`, `{,n}`, comments and, beyond GBNF, the notations of README.md. INVALID_ARGUMENT with the
+// line.
 absl::StatusOr<Grammar> ParseGbnf(std::string_view text);
 
 }  // namespace moestro::text::grammar

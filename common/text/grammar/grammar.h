@@ -4,12 +4,21 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/text/grammar/code_point_set.h"
 
 namespace moestro::text::grammar {
+
+// What a special token is in a grammar and in the vocabulary: its text between two bytes that UTF-8 does not have.
+inline constexpr uint8_t kSpecialTokenByte = 0xFF;
+inline std::string SpecialTokenBytes(std::string_view text) {
+  std::string bytes(1, static_cast<char>(kSpecialTokenByte));
+  bytes += text;
+  return bytes += static_cast<char>(kSpecialTokenByte);
+}
 
 using NodeId = int32_t;
 using RuleId = int32_t;
@@ -27,6 +36,7 @@ class Grammar {
       kAlternatives,  // one of `children`
       kRepeat,        // the only child, `min` to `max` times
       kRule,          // what `rule` matches
+      kUntil,         // any text, up to and with the first `bytes`, or the special token that is spelled so
     };
     Kind kind;
     std::string bytes = {};
@@ -43,6 +53,10 @@ class Grammar {
   };
 
   NodeId Bytes(std::string bytes) { return Add({.kind = Node::Kind::kBytes, .bytes = std::move(bytes)}); }
+  // A special token of this text, or the text itself. No other node has special tokens.
+  NodeId Token(const std::string& text) { return Alternatives({Bytes(SpecialTokenBytes(text)), Bytes(text)}); }
+  // REQUIRES: `end` is not empty.
+  NodeId Until(std::string end) { return Add({.kind = Node::Kind::kUntil, .bytes = std::move(end)}); }
   NodeId Class(CodePointSet set) { return Add({.kind = Node::Kind::kClass, .set = std::move(set)}); }
   NodeId Sequence(std::vector<NodeId> children) {
     return Add({.kind = Node::Kind::kSequence, .children = std::move(children)});
@@ -65,6 +79,19 @@ class Grammar {
     const RuleId rule = AddRule(std::move(name));
     Define(rule, body);
     return rule;
+  }
+
+  // A call of the other grammar's root.
+  NodeId Import(const Grammar& other) {
+    const auto nodes = static_cast<NodeId>(nodes_.size());
+    const auto rules = static_cast<RuleId>(rules_.size());
+    for (Node node : other.nodes_) {
+      for (NodeId& child : node.children) child += nodes;
+      node.rule += rules;
+      nodes_.push_back(std::move(node));
+    }
+    for (const Rule& rule : other.rules_) rules_.push_back({rule.name, rule.body < 0 ? -1 : rule.body + nodes});
+    return Call(rules);
   }
 
   const std::vector<Node>& nodes() const { return nodes_; }

@@ -11,6 +11,8 @@ inline constexpr size_t kMaxConstraintBytes = 256 * 1024;
 // Groups in each other, in a GBNF grammar or a regular expression.
 inline constexpr int kMaxNesting = 100;
 inline constexpr size_t kMaxRules = 16 * 1024;
+// Of the text after %until.
+inline constexpr size_t kMaxUntilBytes = 256;
 // Counts of a repetition, such as maxLength and maxItems.
 inline constexpr int64_t kMaxRepetitions = 16 * 1024;
 // States and edges of a compiled grammar: some 10 MB at most.

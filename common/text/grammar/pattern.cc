@@ -276,4 +276,13 @@ absl::StatusOr<NodeId> ParsePattern(std::string_view pattern, const PatternOptio
   return PatternParser(pattern, options, grammar).Parse();
 }
 
+absl::StatusOr<Grammar> ParseRegex(std::string_view pattern) {
+  Grammar grammar;
+  const RuleId root = grammar.AddRule("root");
+  const auto write = [](Grammar& to, const CodePointSet& set) { return to.Class(set); };
+  MOE_ASSIGN_OR_RETURN(const NodeId body, ParsePattern(pattern, {.write = write}, &grammar));
+  grammar.Define(root, body);
+  return grammar;
+}
+
 }  // namespace moestro::text::grammar

@@ -23,4 +23,7 @@ struct PatternOptions {
 // whole expression. INVALID_ARGUMENT names what is malformed or not supported, and the character where it stands.
 absl::StatusOr<NodeId> ParsePattern(std::string_view pattern, const PatternOptions& options, Grammar* grammar);
 
+// A grammar of the texts that the expression matches as a whole.
+absl::StatusOr<Grammar> ParseRegex(std::string_view pattern);
+
 }  // namespace moestro::text::grammar

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "common/text/grammar/grammar.h"
+
 namespace moestro::text::grammar {
 namespace {
 
@@ -17,9 +19,13 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, int32_t token_count)
   std::vector<int32_t> sorted;
   for (int32_t id = 0; id < token_count_; ++id) {
     offsets_.push_back(static_cast<uint32_t>(text_.size()));
-    if (tokenizer.IsSpecial(id)) continue;
-    const std::string token = tokenizer.DecodeBytes(id);
+    std::string token = tokenizer.DecodeBytes(id);
     if (token.empty() || token.size() > kMaxTokenBytes) continue;
+    if (tokenizer.IsSpecial(id)) {
+      token = SpecialTokenBytes(token);
+    } else if (token.find(static_cast<char>(kSpecialTokenByte)) != std::string::npos) {
+      continue;  // a part of no text: it must not be taken for the beginning of a special token
+    }
     text_.insert(text_.end(), token.begin(), token.end());
     sorted.push_back(id);
   }

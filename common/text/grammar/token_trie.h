@@ -20,8 +20,8 @@ class TokenTrie {
     uint8_t byte;
   };
 
-  // Special tokens have no place in a text, nor have ids without bytes. Ids are those below `token_count`, the rows of
-  // the model's head.
+  // Ids without bytes, or with one that no text has, have no place in a text. Special tokens have that of
+  // SpecialTokenBytes (grammar.h). Ids are those below `token_count`, the rows of the model's head.
   TokenTrie(const Tokenizer& tokenizer, int32_t token_count);
 
   // The root is node 0.

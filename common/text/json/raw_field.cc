@@ -52,6 +52,8 @@ std::string_view RawField(std::string_view text, std::string_view key) {
   return {};
 }
 
+std::string_view RawValue(std::string_view text) { return text.substr(0, ValueEnd(text, 0)); }
+
 std::vector<std::string_view> RawElements(std::string_view text) {
   std::vector<std::string_view> elements;
   size_t at = SkipSpace(text, 0);

@@ -10,6 +10,9 @@ namespace moestro::text {
 // key with escapes.
 std::string_view RawField(std::string_view text, std::string_view key);
 
+// The value that `text` begins with, up to its last byte; of malformed JSON any part of the text.
+std::string_view RawValue(std::string_view text);
+
 // The elements of the array in `text`, which must be valid JSON; none if it is no array.
 std::vector<std::string_view> RawElements(std::string_view text);
 

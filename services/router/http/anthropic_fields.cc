@@ -1,9 +1,7 @@
 #include "services/router/http/anthropic_fields.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <cstdint>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -152,16 +150,10 @@ std::string ReadTools(const json& request, std::string_view body, JsonFields& fi
   return functions.empty() ? "" : functions.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-GenerateInput ReadSampling(const json& request, JsonFields& fields) {
-  GenerateInput input;
+// Anthropic's fields, and those of OpenAI's API that it does not have, such as seed.
+GenerateInput ReadSampling(const json& request, std::string_view body, JsonFields& fields) {
+  GenerateInput input = ReadGenerateFields(fields, body);
   input.max_tokens = static_cast<uint32_t>(fields.Int("max_tokens", 1, UINT32_MAX));
-  const auto number = [&](const char* key) -> std::optional<float> {
-    if (!fields.Has(key)) return std::nullopt;
-    return static_cast<float>(fields.Number(key, -FLT_MAX, FLT_MAX));
-  };
-  input.temperature = number("temperature");
-  input.top_p = number("top_p");
-  if (fields.Has("top_k")) input.top_k = static_cast<int32_t>(fields.Int("top_k", 0, INT32_MAX));
   if (!fields.Has("stop_sequences")) return input;
   const json& stops = request["stop_sequences"];
   const auto is_text = [](const json& stop) { return stop.is_string(); };
@@ -182,6 +174,21 @@ bool WantsThinking(JsonFields& fields) {
 
 }  // namespace
 
+ToolChoice ReadAnthropicToolChoice(JsonFields& fields) {
+  JsonFields written = fields.Sub("tool_choice");
+  const std::string type = written.StringOr("type", "auto");
+  ToolChoice choice{.none = type == "none",
+                    .forced = type == "any" || type == "tool",
+                    .several = !written.BoolOr("disable_parallel_tool_use", false)};
+  if (!choice.none && !choice.forced && type != "auto") {
+    fields.Fail("tool_choice", "its type must be auto, any, tool or none");
+  }
+  if (type != "tool") return choice;
+  choice.name = written.StringOr("name", "");
+  if (choice.name.empty()) fields.Fail("tool_choice", "needs the name of a tool");
+  return choice;
+}
+
 absl::StatusOr<text::Chat> ReadAnthropicChat(const json& request, std::string_view body) {
   absl::Status status;
   JsonFields fields(request, "", &status);
@@ -190,9 +197,7 @@ absl::StatusOr<text::Chat> ReadAnthropicChat(const json& request, std::string_vi
     chat.messages.push_back({.role = "system", .content = std::move(system)});
   }
   ReadMessages(request, fields, &status, &chat);
-  JsonFields choice = fields.Sub("tool_choice");
-  choice.OneOf("type", {"auto", "none"});  // nothing makes a model call a tool that it does not want to call
-  if (choice.StringOr("type", "auto") != "none") chat.tools = ReadTools(request, body, fields);
+  if (!ReadAnthropicToolChoice(fields).none) chat.tools = ReadTools(request, body, fields);
   // Templates know one name or the other.
   const bool thinks = WantsThinking(fields);
   chat.template_flags = json{{"enable_thinking", thinks}, {"thinking", thinks}}.dump();
@@ -209,11 +214,12 @@ absl::StatusOr<MessagesRequest> ReadMessagesRequest(std::string_view body, const
   request.chat.model = fields.StringOr("model", "");
   request.chat.stream.stream = fields.BoolOr("stream", false);
   request.thinking = WantsThinking(fields);
-  GenerateInput input = ReadSampling(parsed, fields);
+  GenerateInput input = ReadSampling(parsed, body, fields);
+  const ToolChoice choice = ReadAnthropicToolChoice(fields);
   MOE_RETURN_IF_ERROR(status);
   MOE_RETURN_IF_ERROR(CheckModelName(request.chat.model, model));
   MOE_ASSIGN_OR_RETURN(const text::Chat chat, ReadAnthropicChat(parsed, body));
-  MOE_RETURN_IF_ERROR(SetPrompt(chat, std::move(input), /*choices=*/1, model, check, request.chat));
+  MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), /*choices=*/1, model, check, request.chat));
   return request;
 }
 

@@ -15,6 +15,8 @@ struct MessagesRequest {
   bool thinking = false;  // the client wants to see it
 };
 
+ToolChoice ReadAnthropicToolChoice(text::JsonFields& fields);
+
 // system, messages, tools, tool_choice and thinking of a request. `body`: its text, of which the tools are taken as
 // they were written. INVALID_ARGUMENT names the field, UNIMPLEMENTED a kind of content that the model cannot read.
 absl::StatusOr<text::Chat> ReadAnthropicChat(const nlohmann::json& request, std::string_view body);

@@ -222,8 +222,8 @@ absl::Status AnswerMessages(const HttpApi& api, HttpRequest& http, Response& res
                                                             return ReadMessagesRequest(body.text, served, check);
                                                           },
                                                           check)));
-  const std::string id = api.runner.NewRequestId();
-  MessageAnswer answer(api, request, model, "msg_" + id, response);
+  const std::string id = "msg_" + api.runner.NewRequestId();
+  MessageAnswer answer(api, request, model, id, response);
   return RunChoices(api, call, id, request.chat.choices, answer);
 }
 

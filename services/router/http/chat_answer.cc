@@ -164,7 +164,7 @@ class ChatDocument final : public ChatAnswer {
 
 ChatAnswer::ChatAnswer(const ChatRequest& request, ModelBoard::ModelPtr model, const std::string& id,
                        Response& response)
-    : request_(request), model_(std::move(model)), response_(response), id_("chatcmpl-" + id) {
+    : request_(request), model_(std::move(model)), response_(response), id_(id) {
   const uint64_t seed = std::hash<std::string>()(id);
   for (size_t i = 0; i < request.choices.size(); ++i) {
     choices_.push_back({.parser = NewOutputParser(request_, *model_, seed + i), .reasons = request.reasoning_open});

@@ -20,7 +20,7 @@ namespace moestro::router {
 // Splits what the choices write, and counts. Streams and documents differ in what they make of it.
 class ChatAnswer : public Answer {
  public:
-  // `id`: of the request. The request and the response must outlive the answer.
+  // `id`: of the answer. The request and the response must outlive the answer.
   ChatAnswer(const ChatRequest& request, ModelBoard::ModelPtr model, const std::string& id, Response& response);
 
   absl::Status Started(size_t choice, uint32_t prompt_tokens, const AdmissionNotice& notice) override;

@@ -105,6 +105,28 @@ text::ChatMessage ReadMessage(JsonFields& message) {
   return taken;
 }
 
+ToolChoice ReadToolChoice(JsonFields& fields) {
+  ToolChoice choice{.several = fields.BoolOr("parallel_tool_calls", true)};
+  if (!fields.Has("tool_choice")) return choice;
+  if (!fields.object()["tool_choice"].is_object()) {
+    const std::string word = fields.StringOr("tool_choice", "auto");
+    choice.none = word == "none";
+    choice.forced = word == "required";
+    if (!choice.none && !choice.forced && word != "auto") {
+      fields.Fail("tool_choice", "must be none, auto, required or {\"type\": \"function\", ...}");
+    }
+    return choice;
+  }
+  JsonFields function = fields.Sub("tool_choice");
+  function.OneOf("type", {"function"});
+  // Chat completions have {"function": {"name"}}, responses the name itself.
+  choice.name =
+      function.Has("function") ? function.Sub("function").StringOr("name", "") : function.StringOr("name", "");
+  if (choice.name.empty()) fields.Fail("tool_choice", "needs the name of a function");
+  choice.forced = true;
+  return choice;
+}
+
 absl::StatusOr<text::Chat> ReadChat(const json& request, std::string_view body) {
   absl::Status status;
   JsonFields fields(request, "", &status);
@@ -121,8 +143,7 @@ absl::StatusOr<text::Chat> ReadChat(const json& request, std::string_view body) 
     JsonFields message(messages[i], absl::StrCat("messages[", i, "]."), &status);
     chat.messages.push_back(ReadMessage(message));
   }
-  fields.OneOf("tool_choice", {"auto", "none"});  // nothing makes a model call a tool that it does not want to call
-  if (fields.Has("tools") && fields.StringOr("tool_choice", "auto") != "none") {
+  if (fields.Has("tools") && !ReadToolChoice(fields).none) {
     const json& tools = request["tools"];
     if (!tools.is_array()) return absl::InvalidArgumentError("tools: " + text::Describe(tools) + " is not a list");
     const std::string_view written = text::RawField(body, "tools");

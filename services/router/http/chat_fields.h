@@ -11,13 +11,24 @@
 
 namespace moestro::router {
 
+// What a client wants of its tools.
+struct ToolChoice {
+  bool none = false;      // the model does not learn of them
+  bool forced = false;    // the answer is a call
+  std::string name = {};  // of the only function that may be called; empty: any of them
+  bool several = true;    // more than one call
+};
+
 // One message, and a content: a text, or a list of parts of which all are texts.
 text::ChatMessage ReadMessage(text::JsonFields& message);
 std::string ReadContent(text::JsonFields& message, const char* key);
 
-// messages, tools, tool_choice, chat_template_kwargs and reasoning_effort of a request. `body`: its text, of which the
-// tools are taken as they were written, because a model reads them in that order. INVALID_ARGUMENT names the field,
-// UNIMPLEMENTED a kind of content that the model cannot read.
+// tool_choice and parallel_tool_calls, as chat completions and responses have them.
+ToolChoice ReadToolChoice(text::JsonFields& fields);
+
+// messages, tools, chat_template_kwargs and reasoning_effort of a request. `body`: its text, of which the tools are
+// taken as they were written, because a model reads them in that order. INVALID_ARGUMENT names the field, UNIMPLEMENTED
+// a kind of content that the model cannot read.
 absl::StatusOr<text::Chat> ReadChat(const nlohmann::json& request, std::string_view body);
 
 }  // namespace moestro::router

@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/router/http/chat_fields.h"
 #include "services/router/http/request_fields.h"
 #include "services/router/output/output_parser.h"
 #include "services/router/request/api_types.h"
@@ -22,12 +24,16 @@ struct ChatRequest {
   StreamFields stream;
   bool logprobs = false;
   std::string tools = {};       // JSON text of those that the model may call; empty: none
+  bool several_calls = true;    // false: the client gets the first only
   bool reasoning_open = false;  // the prompt ends where the model reasons
+  // Fields that an answer repeats, as they were written.
+  nlohmann::ordered_json echo = nlohmann::ordered_json::object();
 };
 
-// Tokenizes the chat and makes `choices` of `input`. Errors as EncodeChat.
-absl::Status SetPrompt(const text::Chat& chat, GenerateInput input, size_t choices, const ServedModel& model,
-                       const CancelCheck& check, ChatRequest& request);
+// Tokenizes the chat and makes `choices` of `input`, whose constraint becomes that of what follows the reasoning, or
+// that of a call if `choice` forces one. Errors as EncodeChat, CheckConstraint and ConstrainToCalls.
+absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, GenerateInput input, size_t choices,
+                       const ServedModel& model, const CancelCheck& check, ChatRequest& request);
 
 // POST /v1/chat/completions.
 absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedModel& model, const CancelCheck& check);

@@ -8,6 +8,7 @@
 #include "common/base/exceptions.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "services/router/http/request_fields.h"
 
 namespace moestro::router {
 namespace {
@@ -119,11 +120,19 @@ class Choices {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
+std::string NameOf(const std::string& id, size_t choice) { return choice == 0 ? id : absl::StrCat(id, "-", choice); }
+
 }  // namespace
+
+bool AbortChoices(const HttpApi& api, const Tenant& tenant, const std::string& id) {
+  bool any = false;
+  for (size_t i = 0; i < size_t{kMostChoices}; ++i) any = api.runner.Abort(tenant, NameOf(id, i)).ok() || any;
+  return any;
+}
 
 absl::Status RunChoices(const HttpApi& api, ClientCall& call, const std::string& id, std::vector<GenerateInput> inputs,
                         Answer& answer) {
-  for (size_t i = 0; i < inputs.size(); ++i) inputs[i].request_id = i == 0 ? id : absl::StrCat(id, "-", i);
+  for (size_t i = 0; i < inputs.size(); ++i) inputs[i].request_id = NameOf(id, i);
   return Choices(api, call, std::move(inputs), answer).Run();
 }
 

@@ -25,10 +25,13 @@ class Answer {
   virtual absl::Status Finished(size_t choice, const RequestSummary& summary) = 0;
 };
 
-// `id` names the choices in the logs of all roles, and for Abort: "id", "id-1", "id-2" and so on.
+// `id`: of the answer. It names the choices in the logs of all roles, and for Abort: "id", "id-1", "id-2" and so on.
 // Returns when all have ended: the first error, if there is one. A choice for which no worker is free runs when another
 // one has ended.
 absl::Status RunChoices(const HttpApi& api, ClientCall& call, const std::string& id, std::vector<GenerateInput> inputs,
                         Answer& answer);
+
+// Ends the choices of that name. False: none of them runs.
+bool AbortChoices(const HttpApi& api, const Tenant& tenant, const std::string& id);
 
 }  // namespace moestro::router

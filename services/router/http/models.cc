@@ -10,7 +10,7 @@ namespace {
 OrderedJson ModelCard(const ServedModel& model) {
   return {{"id", model.name},
           {"object", "model"},
-          {"created", 0},
+          {"created", model.created_seconds},
           {"owned_by", "moestro"},
           {"root", model.name},
           {"parent", nullptr},

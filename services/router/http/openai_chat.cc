@@ -18,7 +18,7 @@ absl::Status HandleChatCompletions(const HttpApi& api, HttpRequest& http, Respon
     return ReadChatRequest(body.text, served, check);
   };
   MOE_ASSIGN_OR_RETURN(const ChatRequest request, api.runner.ReadInTurn<ChatRequest>(read, check));
-  const std::string id = api.runner.NewRequestId();
+  const std::string id = "chatcmpl-" + api.runner.NewRequestId();
   const std::unique_ptr<ChatAnswer> answer = request.stream.stream
                                                  ? NewChatStream(request, model, id, api.keep_alive, response)
                                                  : NewChatDocument(request, model, id, response);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/text/json/quoted.h"
 #include "services/router/http/choices.h"
 #include "services/router/http/errors.h"
 #include "services/router/http/frames.h"
@@ -67,23 +68,25 @@ class ResponsesAnswer final : public Answer {
 
  private:
   OrderedJson Document(const char* state) const {
-    return {{"id", id_},
-            {"object", "response"},
-            {"created_at", created_},
-            {"status", state},
-            {"error", nullptr},
-            {"incomplete_details", nullptr},
-            {"instructions", nullptr},
-            {"max_output_tokens", nullptr},
-            {"metadata", OrderedJson::object()},
-            {"model", model_->name},
-            {"output", OrderedJson::array()},
-            {"parallel_tool_calls", true},
-            {"temperature", request_.choices[0].temperature.value_or(model_->default_temperature)},
-            {"tool_choice", "auto"},
-            {"tools", OrderedJson::array()},
-            {"top_p", request_.choices[0].top_p.value_or(model_->default_top_p)},
-            {"usage", nullptr}};
+    OrderedJson document{{"id", id_},
+                         {"object", "response"},
+                         {"created_at", created_},
+                         {"status", state},
+                         {"error", nullptr},
+                         {"incomplete_details", nullptr},
+                         {"instructions", nullptr},
+                         {"max_output_tokens", nullptr},
+                         {"metadata", OrderedJson::object()},
+                         {"model", model_->name},
+                         {"output", OrderedJson::array()},
+                         {"parallel_tool_calls", true},
+                         {"temperature", request_.choices[0].temperature.value_or(model_->default_temperature)},
+                         {"tool_choice", "auto"},
+                         {"tools", OrderedJson::array()},
+                         {"top_p", request_.choices[0].top_p.value_or(model_->default_top_p)},
+                         {"usage", nullptr}};
+    document.update(request_.echo);
+    return document;
   }
 
   absl::Status Emit(const std::string& type, OrderedJson fields) {
@@ -207,6 +210,18 @@ absl::Status HandleResponses(const HttpApi& api, HttpRequest& http, Response& re
   if (status.ok()) return answer.Finish();
   if (response.begun()) answer.Fail(status).IgnoreError();
   return status;
+}
+
+absl::Status HandleCancel(const HttpApi& api, const HttpRequest& request, Response& response) {
+  std::string_view id = request.head.path;
+  id.remove_prefix(std::string_view("/v1/responses/").size());
+  constexpr std::string_view kCancel = "/cancel";
+  if (!id.ends_with(kCancel)) return absl::NotFoundError("there is POST /v1/responses/{id}/cancel only");
+  id.remove_suffix(kCancel.size());
+  if (!AbortChoices(api, *response.call().tenant(), std::string(id))) {
+    return absl::NotFoundError(absl::StrCat("no request with the id ", text::Quoted(id), " is running"));
+  }
+  return response.SendJson(200, Dump({{"id", id}, {"object", "response"}, {"status", "cancelled"}}));
 }
 
 }  // namespace moestro::router

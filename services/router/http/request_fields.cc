@@ -68,25 +68,28 @@ std::vector<std::pair<int32_t, float>> ReadLogitBias(JsonFields& fields) {
 
 // Of response_format, or of llama-server's fields for the same. The text of a schema is as it was written: the answer
 // has its keys in that order.
-Constraint ReadConstraint(JsonFields& fields, std::string_view body) {
+void ReadConstraint(JsonFields& fields, std::string_view body, GenerateInput& input) {
   using Kind = Constraint::Kind;
-  if (fields.Has("grammar")) return {.kind = Kind::kGrammar, .text = fields.StringOr("grammar", "")};
-  if (fields.Has("json_schema"))
-    return {.kind = Kind::kJsonSchema, .text = std::string(text::RawField(body, "json_schema"))};
-  if (!fields.Has("response_format")) return {};
+  const auto set = [&](Kind kind, std::string_view text, const char* field) {
+    input.constraint = {.kind = kind, .text = std::string(text)};
+    input.constraint_field = field;
+  };
+  if (fields.Has("grammar")) return set(Kind::kGrammar, fields.StringOr("grammar", ""), "grammar");
+  if (fields.Has("json_schema")) return set(Kind::kJsonSchema, text::RawField(body, "json_schema"), "json_schema");
+  if (!fields.Has("response_format")) return;
   JsonFields format = fields.Sub("response_format");
   const std::string type = format.StringOr("type", "");
-  if (type == "json_object" && !format.Has("schema")) return {.kind = Kind::kJsonObject};
+  if (type == "json_object" && !format.Has("schema")) return set(Kind::kJsonObject, "", "response_format");
   if (type == "json_schema" || type == "json_object") {
     // OpenAI's has {"json_schema": {"name": ..., "schema": ...}}.
+    const bool is_openai = type == "json_schema";
     std::string_view schema = text::RawField(body, "response_format");
-    if (type == "json_schema") schema = text::RawField(schema, "json_schema");
+    if (is_openai) schema = text::RawField(schema, "json_schema");
     if (!schema.empty()) schema = text::RawField(schema, "schema");
     if (schema.empty()) fields.Fail("response_format", "needs a schema: {\"json_schema\": {\"name\", \"schema\"}}");
-    return {.kind = Kind::kJsonSchema, .text = std::string(schema)};
+    return set(Kind::kJsonSchema, schema, is_openai ? "response_format.json_schema.schema" : "response_format.schema");
   }
   if (type != "text") fields.Fail("response_format", "type must be text, json_object or json_schema");
-  return {};
 }
 
 }  // namespace
@@ -123,7 +126,7 @@ GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
   input.repetition_penalty =
       ReadFloat(fields, fields.Has("repetition_penalty") ? "repetition_penalty" : "repeat_penalty");
   input.logit_bias = ReadLogitBias(fields);
-  input.constraint = ReadConstraint(fields, body);
+  ReadConstraint(fields, body, input);
   return input;
 }
 

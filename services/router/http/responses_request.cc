@@ -16,6 +16,7 @@ namespace moestro::router {
 namespace {
 
 using nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
 using text::JsonFields;
 
 // One item of `input` goes to the end of the conversation.
@@ -55,8 +56,7 @@ void ReadInput(JsonFields& fields, absl::Status& status, text::Chat& chat) {
 
 // {"type": "function", "name": ...} as chat completions have it, {"type": "function", "function": {"name": ...}}.
 std::string ReadTools(JsonFields& fields, std::string_view body) {
-  fields.OneOf("tool_choice", {"auto", "none"});
-  if (!fields.Has("tools") || fields.StringOr("tool_choice", "auto") == "none") return {};
+  if (!fields.Has("tools")) return {};
   std::string tools;
   for (const std::string_view tool : text::RawElements(text::RawField(body, "tools"))) {
     if (text::RawField(tool, "type") != "\"function\"") {
@@ -64,7 +64,7 @@ std::string ReadTools(JsonFields& fields, std::string_view body) {
       return {};
     }
     std::string function;
-    for (const char* key : {"name", "description", "parameters"}) {
+    for (const char* key : {"name", "description", "parameters", "strict"}) {
       const std::string_view value = text::RawField(tool, key);
       if (value.empty()) continue;
       absl::StrAppend(&function, function.empty() ? "" : ", ", "\"", key, "\": ", std::string(value));
@@ -74,18 +74,21 @@ std::string ReadTools(JsonFields& fields, std::string_view body) {
   return tools.empty() ? "" : tools + "]";
 }
 
-Constraint ReadFormat(JsonFields& fields, std::string_view body) {
-  if (!fields.Has("text")) return {};
+void ReadFormat(JsonFields& fields, std::string_view body, GenerateInput& input) {
+  input.constraint = {};
+  if (!fields.Has("text")) return;
   JsonFields text = fields.Sub("text");
   JsonFields format = text.Sub("format");
   const std::string type = format.StringOr("type", "text");
-  if (type == "json_object") return {.kind = Constraint::Kind::kJsonObject};
-  if (type == "json_schema") {
+  if (type == "json_object") {
+    input.constraint = {.kind = Constraint::Kind::kJsonObject};
+  } else if (type == "json_schema") {
     const std::string_view written = text::RawField(text::RawField(body, "text"), "format");
-    return {.kind = Constraint::Kind::kJsonSchema, .text = std::string(text::RawField(written, "schema"))};
+    input.constraint = {.kind = Constraint::Kind::kJsonSchema, .text = std::string(text::RawField(written, "schema"))};
+    input.constraint_field = "text.format.schema";
+  } else if (type != "text") {
+    text.Fail("format", "type must be text, json_object or json_schema");
   }
-  if (type != "text") text.Fail("format", "type must be text, json_object or json_schema");
-  return {};
 }
 
 }  // namespace
@@ -102,18 +105,25 @@ absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const Se
   fields.OnlyBool("background", false);
   GenerateInput input = ReadGenerateFields(fields, body);
   input.max_tokens = static_cast<uint32_t>(fields.IntOr("max_output_tokens", 0, 1, UINT32_MAX));
-  input.constraint = ReadFormat(fields, body);
+  ReadFormat(fields, body, input);
   text::Chat chat;
   if (fields.Has("instructions")) {
     chat.messages.push_back({.role = "system", .content = fields.StringOr("instructions", "")});
   }
   ReadInput(fields, status, chat);
-  chat.tools = ReadTools(fields, body);
+  const ToolChoice choice = ReadToolChoice(fields);
+  if (!choice.none) chat.tools = ReadTools(fields, body);
+  for (const char* key : {"instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning", "text",
+                          "tool_choice", "tools"}) {
+    if (!fields.Has(key)) continue;
+    const std::string_view written = text::RawField(body, key);
+    request.echo[key] = written.empty() ? OrderedJson(parsed[key]) : OrderedJson::parse(written);
+  }
   const std::string effort = fields.Sub("reasoning").StringOr("effort", "");
   if (!effort.empty()) chat.template_flags = json{{"reasoning_effort", effort}}.dump();
   MOE_RETURN_IF_ERROR(status);
   MOE_RETURN_IF_ERROR(CheckModelName(request.model, model));
-  MOE_RETURN_IF_ERROR(SetPrompt(chat, std::move(input), 1, model, check, request));
+  MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), 1, model, check, request));
   return request;
 }
 

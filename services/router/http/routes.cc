@@ -39,6 +39,9 @@ Endpoints MakeEndpoints(const HttpApi& api) {
       [&api](HttpRequest& from, Response& to) { return HandleCompletions(api, from, to); });
   add("POST", "/v1/responses", generate,
       [&api](HttpRequest& from, Response& to) { return HandleResponses(api, from, to); });
+  add(
+      "POST", "/v1/responses/*", any_key,
+      [&api](HttpRequest& from, Response& to) { return HandleCancel(api, from, to); }, kEventLoop);
   add("POST", "/v1/messages", generate,
       [&api](HttpRequest& from, Response& to) { return HandleMessages(api, from, to); });
   add("POST", "/v1/messages/count_tokens", tokenize,

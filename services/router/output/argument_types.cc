@@ -68,6 +68,8 @@ unsigned AllowedTypes(const json& schema, int depth = 0) {
 
 }  // namespace
 
+bool AllowsStrings(const json& schema) { return (AllowedTypes(schema) & Bit("string")) != 0; }
+
 std::string QuotedJson(std::string_view text) {
   return json(std::string(text)).dump(-1, ' ', false, json::error_handler_t::replace);
 }

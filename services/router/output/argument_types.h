@@ -20,6 +20,9 @@ class ArgumentTypes {  // immutable, thread-safe
   nlohmann::json properties_;  // by function, by argument: its schema
 };
 
+// Whether a schema of one argument allows strings, or does not say.
+bool AllowsStrings(const nlohmann::json& schema);
+
 std::string QuotedJson(std::string_view text);
 
 }  // namespace moestro::router

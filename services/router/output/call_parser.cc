@@ -17,6 +17,10 @@ bool IsNameByte(char c) {
 
 }  // namespace
 
+bool IsCallName(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxNameBytes && std::ranges::all_of(text, IsNameByte);
+}
+
 PendingText::Next CallParser::ReadName(const MarkerSet& ends, std::string* name, std::string* raw,
                                        std::string_view* marker) {
   *raw += text_.TakeSpace();

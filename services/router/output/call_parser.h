@@ -43,6 +43,9 @@ class CallParser {
   OutputWriter& out_;
 };
 
+// Whether all syntaxes can write the name of a function so that its parser reads it.
+bool IsCallName(std::string_view text);
+
 // Null for kNone.
 std::unique_ptr<CallParser> NewCallParser(CallSyntax syntax, const ParserOptions& options, OutputWriter& out);
 // All markers of a syntax: they must reach its parser, although some are special tokens.

@@ -42,6 +42,7 @@ OutputFormat FindOutputFormat(std::string_view family, std::string_view template
   OutputFormat format;
   format.calls = FindSyntax(family, templates);
   format.thinks = format.calls != CallSyntax::kHarmony && templates.find("</think>") != std::string_view::npos;
+  format.fenced_calls = format.calls == CallSyntax::kDeepSeek && templates.find("```json") != std::string_view::npos;
   const std::vector<std::string> markers = CallMarkers(format.calls);
   std::vector<std::string> control;
   for (const std::string& token : special_tokens) {

@@ -14,8 +14,9 @@ enum class CallSyntax { kNone, kDeepSeek, kKimi, kHermes, kQwenCoder, kGlm, kMin
 
 struct OutputFormat {  // immutable; one for each model
   CallSyntax calls = CallSyntax::kNone;
-  bool thinks = false;  // <think>reasoning</think>
-  MarkerSet control;    // special tokens that mark nothing a client sees: dropped
+  bool thinks = false;        // <think>reasoning</think>
+  bool fenced_calls = false;  // of kDeepSeek: arguments stand between ```json and ```
+  MarkerSet control;          // special tokens that mark nothing a client sees: dropped
 };
 
 // The markers that a model's templates write decide. `templates`: all of them, one after the other. `family`:

@@ -37,7 +37,8 @@ class StagedParser final : public OutputParser {
   StagedParser(const OutputFormat& format, const ParserOptions& options)
       : control_(format.control),
         reasoning_ends_(ReasoningEnds(format, options)),
-        out_(MayHoldCalls(format, options), IdsOf(format.calls), options.id_seed),
+        out_(MayHoldCalls(format, options), IdsOf(format.calls), options.id_seed,
+             options.several_calls ? UINT32_MAX : 1),
         stage_(options.reasoning_open ? Stage::kOpened
                : format.thinks        ? Stage::kStart
                                       : Stage::kAnswer) {

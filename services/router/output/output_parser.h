@@ -56,7 +56,8 @@ struct ParserOptions {
   // JSON text of the array of tools, as in text::Chat. Formats that do not write arguments as JSON take their types
   // from it. Anything malformed in it counts as absent.
   std::string_view tools = {};
-  uint64_t id_seed = 0;  // of the ids of calls; different for each answer
+  uint64_t id_seed = 0;       // of the ids of calls; different for each answer
+  bool several_calls = true;  // false: calls after the first are dropped
 };
 
 // `format` must outlive the parser.

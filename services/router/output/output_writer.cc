@@ -43,13 +43,14 @@ void OutputWriter::EndReasoning() {
 
 void OutputWriter::BeginCall(std::string_view name, std::string_view id) {
   content_.DropSpaceBefore();
-  delta_.tool_calls.push_back(
-      {.index = calls_, .id = id.empty() ? NewId() : std::string(id), .name = std::string(name)});
-  ++calls_;
   held_arguments_.clear();
+  if (++calls_ > most_calls_) return;
+  delta_.tool_calls.push_back(
+      {.index = calls_ - 1, .id = id.empty() ? NewId() : std::string(id), .name = std::string(name)});
 }
 
 void OutputWriter::Arguments(std::string_view json) {
+  if (calls_ > most_calls_) return;
   const size_t solid = json.find_last_not_of(kSpace) + 1;
   if (solid > 0) {
     const uint32_t index = calls_ - 1;
@@ -69,7 +70,7 @@ std::string OutputWriter::NewId() const {
   constexpr std::string_view kDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   const size_t size = ids_ == Ids::kLong ? 29 : 9;
   std::string id = ids_ == Ids::kLong ? "call_" : "";
-  const RandomWords words(id_seed_, std::to_string(calls_));
+  const RandomWords words(id_seed_, std::to_string(calls_ - 1));
   for (uint64_t i = 0; id.size() < size; ++i) id += kDigits[words[i] % kDigits.size()];
   return id;
 }

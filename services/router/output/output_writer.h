@@ -32,8 +32,9 @@ class OutputWriter {
  public:
   enum class Ids { kLong, kNineCharacters };  // "call_" and 24 letters and digits; or 9 of them
 
-  // `marked`: as of TrimmedText, of the content.
-  OutputWriter(bool marked, Ids ids, uint64_t id_seed) : content_(marked), ids_(ids), id_seed_(id_seed) {
+  // `marked`: as of TrimmedText, of the content. Calls after the first `most_calls` are dropped.
+  OutputWriter(bool marked, Ids ids, uint64_t id_seed, uint32_t most_calls = UINT32_MAX)
+      : content_(marked), ids_(ids), id_seed_(id_seed), most_calls_(most_calls) {
     reasoning_.DropSpaceBefore();
   }
 
@@ -60,7 +61,8 @@ class OutputWriter {
   TrimmedText reasoning_{/*marked=*/true};
   const Ids ids_;
   const uint64_t id_seed_;
-  uint32_t calls_ = 0;
+  const uint32_t most_calls_;
+  uint32_t calls_ = 0;  // those that were dropped, too
   std::string held_arguments_;
 };
 

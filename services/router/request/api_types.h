@@ -40,6 +40,7 @@ struct GenerateInput {
   bool keep_special_tokens = false;                   // in the text: parsers of tool calls need them
   std::string request_id;                             // empty = drawn by the router
   Constraint constraint;
+  std::string constraint_field = "constraint.text";  // what errors call its text
 };
 
 struct ScoreInput {

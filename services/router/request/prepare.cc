@@ -157,22 +157,27 @@ absl::Status CheckStopTexts(const GenerateInput& input, const ServedModel& model
   return absl::OkStatus();
 }
 
-// Decode and prefill compile it, too. Here it must be possible.
-absl::Status CheckConstraint(const Constraint& constraint, const ServedModel& model) {
-  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kConstraintBytes, "constraint.text", constraint.text.size()));
+}  // namespace
+
+absl::Status CheckConstraint(const GenerateInput& input, const ServedModel& model) {
+  const Constraint& constraint = input.constraint;
+  const std::string& field = input.constraint_field;
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kConstraintBytes, field.c_str(), constraint.text.size()));
   switch (constraint.kind) {
     case Constraint::Kind::kNone:
     case Constraint::Kind::kJsonObject:
       if (constraint.text.empty()) return absl::OkStatus();
-      return absl::InvalidArgumentError("constraint.text: must be empty for this kind");
+      return absl::InvalidArgumentError(field + ": must be empty for this kind");
     case Constraint::Kind::kJsonSchema:
     case Constraint::Kind::kGrammar:
     case Constraint::Kind::kRegex:
-      if (constraint.text.empty()) return absl::InvalidArgumentError("constraint.text: is empty");
-      return Annotate(text::grammar::CompileConstraint(constraint).status(), "constraint.text");
+      if (constraint.text.empty()) return absl::InvalidArgumentError(field + ": is empty");
+      return Annotate(text::grammar::CompileConstraint(constraint).status(), field);
   }
   return absl::InvalidArgumentError("constraint.kind: is unknown to this router");
 }
+
+namespace {
 
 Sampling PrepareSampling(const GenerateInput& input, const ServedModel& model, uint64_t seed) {
   return {.temperature = input.temperature.value_or(model.default_temperature),
@@ -285,7 +290,7 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
   MOE_RETURN_IF_ERROR(CheckSampling(input));
   job.sampling = PrepareSampling(input, model, seed);
   MOE_ASSIGN_OR_RETURN(job.sampling.logit_bias, PrepareLogitBias(input, model));
-  MOE_RETURN_IF_ERROR(CheckConstraint(input.constraint, model));
+  MOE_RETURN_IF_ERROR(CheckConstraint(input, model));
   MOE_RETURN_IF_ERROR(CheckStopTexts(input, model));
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kCacheScopeBytes, "cache_scope", input.cache_scope.size()));
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kStopIds, "stop_ids", input.stop_ids.size()));

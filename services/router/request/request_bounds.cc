@@ -2,6 +2,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "common/text/grammar/limits.h"
 
 namespace moestro::router {
 namespace {
@@ -13,7 +14,6 @@ constexpr size_t kMaxStopTextBytes = 256;
 constexpr size_t kMaxLogitBiases = 1024;
 constexpr size_t kMaxCacheScopeBytes = 64;
 constexpr size_t kMaxRequestIdBytes = 64;
-constexpr size_t kMaxConstraintBytes = 64 << 10;
 
 absl::Status Over(const std::string& field, size_t most, const char* unit) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": has more than ", most, " ", unit));
@@ -55,7 +55,8 @@ absl::Status CheckBound(const ServedModel& model, Quantity quantity, const std::
     case Quantity::kConstraintBytes:
       break;
   }
-  return amount <= kMaxConstraintBytes ? absl::OkStatus() : Over(field, kMaxConstraintBytes, "bytes");
+  return amount <= text::grammar::kMaxConstraintBytes ? absl::OkStatus()
+                                                      : Over(field, text::grammar::kMaxConstraintBytes, "bytes");
 }
 
 bool IsOverContext(const absl::Status& status) { return status.GetPayload(kOverContext).has_value(); }

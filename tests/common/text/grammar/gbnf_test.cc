@@ -50,6 +50,50 @@ TEST(GbnfTest, MatchesAsLlamaCppSays) {
   }
 }
 
+TEST(GbnfTest, HasOtherNotationsInside) {
+  const auto automaton = MakeAutomaton(kGrammar,
+                                       "root ::= (a | b)+ %json {\"type\": \"object\", \"properties\":\n"
+                                       "  {\"x\": {\"enum\": [\"}\"]}}, \"required\": [\"x\"]} \";\"\n"
+                                       "a ::= %regex \"[0-9]{2}\"\n"
+                                       "b ::= %grammar \"root ::= a\\na ::= \\\"z\\\"\"\n");
+  EXPECT_TRUE(Matches(automaton, "12z34{\"x\": \"}\"};"));
+  EXPECT_EQ(FitOf(automaton, "1z"), Fit::kNone);
+  EXPECT_EQ(FitOf(automaton, "z{\"x\": \"z"), Fit::kNone);
+}
+
+// Against a search in the text.
+TEST(GbnfTest, UntilEndsWithTheFirst) {
+  for (const std::string& end : {std::string("</a>"), std::string("aab"), std::string("abab"), std::string("aa"),
+                                 std::string("a"), std::string("b\u20ac")}) {
+    const auto automaton = MakeAutomaton(kGrammar, "root ::= %until \"" + end + "\"");
+    uint32_t random = 1;
+    for (int round = 0; round < 300; ++round) {
+      std::string text;
+      for (int i = 0; i < 12; ++i) {
+        random = random * 1664525 + 1013904223;
+        static constexpr const char* kPieces[] = {"a", "b", "</a>", "<", "\u20ac", "/", "aab"};
+        text += kPieces[(random >> 16) % std::size(kPieces)];
+      }
+      const size_t found = text.find(end);
+      const Fit expected = found == std::string::npos          ? Fit::kBegins
+                           : found + end.size() == text.size() ? Fit::kWhole
+                                                               : Fit::kNone;
+      ASSERT_EQ(FitOf(automaton, text), expected) << end << " in " << text;
+    }
+  }
+}
+
+TEST(GbnfTest, SpecialTokensAreNowhereElse) {
+  const auto special = [](const std::string& text) { return SpecialTokenBytes(text); };
+  const auto automaton = MakeAutomaton(kGrammar, "root ::= <think> %until \"</t>\" .* %token \"[C]\"");
+  EXPECT_TRUE(Matches(automaton, special("<think>") + "x" + special("</t>") + "y" + special("[C]")));
+  EXPECT_TRUE(Matches(automaton, "<think>x</t>y[C]"));
+  EXPECT_EQ(FitOf(automaton, special("<other>")), Fit::kNone);
+  EXPECT_EQ(FitOf(automaton, "<think>" + special("<think>")), Fit::kNone);
+  EXPECT_EQ(FitOf(automaton, "<think></t>" + special("</t>")), Fit::kNone);
+  EXPECT_EQ(FitOf(automaton, "<think></" + special("</t>")), Fit::kBegins) << "whatever was before it";
+}
+
 TEST(GbnfTest, KnowsWhatOnlyBeginsAText) {
   const auto automaton = MakeAutomaton(kGrammar, "root ::= \"\u20ac\" \"x\"");
   const std::string euro = "\u20ac";
@@ -74,7 +118,17 @@ TEST(GbnfTest, ErrorsNameTheLine) {
       {"root ::= \"a\"{3,2}", "fewer than the least"},
       {"root ::= \"a\"{100000}", "more than 16384 repetitions"},
       {"root ::= \"a\"{}", "expected a count"},
-      {"root ::= <think>", "angle brackets"},
+      {"root ::= <think", "'<' without '>'"},
+      {"root ::= <[17]>", "tokens by their ids"},
+      {"root ::= !<think>", "tokens other than one"},
+      {"root ::= %xml \"a\"", "%xml is none of"},
+      {"root ::= %until \"\"", "the text after %until is empty"},
+      {"root ::= %until a", "expected a literal after %until"},
+      {"root ::= \"a\"\nx ::= %json {\"type\": \"array\", \"uniqueItems\": true}",
+       "grammar line 2: schema: #: 'uniqueItems'"},
+      {"root ::= %json {\"type\"", "not valid JSON"},
+      {"root ::= %regex \"(\"", "grammar line 1: "},
+      {"root ::= %grammar \"root ::= x\"", "grammar line 1: grammar line 1: rule 'x' is not defined"},
       {"root : \"a\"", "expected '::='"},
       {"root ::= \xff", "invalid UTF-8 at byte 9"},
       {"root ::= root \"a\" | \"b\"", "rule 'root' begins with itself (left recursion)"},

@@ -14,6 +14,15 @@ absl::StatusOr<text::Chat> Read(const std::string& body) {
   return ReadAnthropicChat(nlohmann::json::parse(body), body);
 }
 
+ToolChoice ChoiceOf(const std::string& choice) {
+  const nlohmann::json body = nlohmann::json::parse("{\"tool_choice\": " + choice + "}");
+  absl::Status status;
+  text::JsonFields fields(body, "", &status);
+  const ToolChoice read = ReadAnthropicToolChoice(fields);
+  EXPECT_TRUE(status.ok()) << status;
+  return read;
+}
+
 std::string ErrorOf(const std::string& body) { return std::string(Read(body).status().message()); }
 
 TEST(AnthropicFieldsTest, ReadsEveryKindOfBlock) {
@@ -52,7 +61,7 @@ TEST(AnthropicFieldsTest, ToolsBecomeFunctionsAndKeepTheOrderOfTheirKeys) {
   EXPECT_EQ(chat->tools,
             R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"z":1,"a":2}}}])");
   EXPECT_EQ(Read(head + tools + R"(, "tool_choice": {"type": "none"}})")->tools, "");
-  EXPECT_TRUE(absl::IsUnimplemented(Read(head + tools + R"(, "tool_choice": {"type": "any"}})").status()));
+  EXPECT_EQ(Read(head + tools + R"(, "tool_choice": {"type": "any"}})")->tools, Read(head + tools + "}")->tools);
 }
 
 TEST(AnthropicFieldsTest, ThinkingIsOffUnlessAskedFor) {
@@ -84,6 +93,20 @@ TEST(AnthropicFieldsTest, ErrorsBeginWithThePath) {
       StartsWith("tools: tools[0]: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": "x"}], "system": [{"type": "image"}]})"),
               StartsWith("system[0].type: "));
+}
+
+TEST(AnthropicFieldsTest, ChoosesTools) {
+  EXPECT_FALSE(ChoiceOf("null").forced);
+  EXPECT_FALSE(ChoiceOf(R"({"type": "auto"})").forced);
+  EXPECT_TRUE(ChoiceOf(R"({"type": "none"})").none);
+  EXPECT_TRUE(ChoiceOf(R"({"type": "any"})").several);
+  EXPECT_TRUE(ChoiceOf(R"({"type": "any"})").forced);
+  const ToolChoice one = ChoiceOf(R"({"type": "tool", "name": "f", "disable_parallel_tool_use": true})");
+  EXPECT_TRUE(one.forced && !one.several);
+  EXPECT_EQ(one.name, "f");
+  const std::string head = R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": )";
+  EXPECT_THAT(ErrorOf(head + R"({"type": "tool"}})"), StartsWith("tool_choice: "));
+  EXPECT_THAT(ErrorOf(head + R"({"type": "some"}})"), StartsWith("tool_choice: "));
 }
 
 }  // namespace

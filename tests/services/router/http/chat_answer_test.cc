@@ -62,7 +62,7 @@ const std::vector<std::string> kPieces = {
 TEST_F(ChatAnswerTest, ADocumentHasReasoningContentAndCalls) {
   Run(*NewChatDocument(request_, model_, "1", response_), kPieces);
   const OrderedJson document = OrderedJson::parse(response_.Take().pieces.at(0));
-  EXPECT_EQ(document["id"], "chatcmpl-1");
+  EXPECT_EQ(document["id"], "1");
   EXPECT_EQ(document["choices"][0]["finish_reason"], "tool_calls");
   const OrderedJson& message = document["choices"][0]["message"];
   EXPECT_EQ(message["reasoning_content"], "hm");

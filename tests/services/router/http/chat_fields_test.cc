@@ -44,6 +44,36 @@ TEST(ChatFieldsTest, ToolsKeepTheOrderOfTheirKeys) {
   EXPECT_EQ(none->tools, "");
 }
 
+ToolChoice ChoiceOf(const std::string& text) {
+  const nlohmann::json body = nlohmann::json::parse(text);
+  absl::Status status;
+  text::JsonFields fields(body, "", &status);
+  const ToolChoice read = ReadToolChoice(fields);
+  EXPECT_TRUE(status.ok()) << status;
+  return read;
+}
+
+TEST(ChatFieldsTest, ChoosesTools) {
+  for (const char* text : {"{}", R"({"tool_choice": null})", R"({"tool_choice": "auto"})"}) {
+    EXPECT_FALSE(ChoiceOf(text).forced || ChoiceOf(text).none);
+    EXPECT_TRUE(ChoiceOf(text).several);
+  }
+  EXPECT_TRUE(ChoiceOf(R"({"tool_choice": "none"})").none);
+  const ToolChoice required = ChoiceOf(R"({"tool_choice": "required", "parallel_tool_calls": false})");
+  EXPECT_TRUE(required.forced && !required.several);
+  EXPECT_EQ(required.name, "");
+  for (const char* function : {R"("function": {"name": "f"})", R"("name": "f")"}) {
+    const ToolChoice named = ChoiceOf(std::string(R"({"tool_choice": {"type": "function", )") + function + "}}");
+    EXPECT_TRUE(named.forced);
+    EXPECT_EQ(named.name, "f");
+  }
+  EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": [], "tool_choice": "always"})"), StartsWith("tool_choice: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": [], "tool_choice": {"type": "function"}})"),
+              StartsWith("tool_choice: "));
+  EXPECT_TRUE(absl::IsUnimplemented(
+      Read(R"({"messages": [], "tools": [], "tool_choice": {"type": "allowed_tools", "name": "f"}})").status()));
+}
+
 TEST(ChatFieldsTest, FlagsOfTheTemplate) {
   const auto chat = Read(R"({"messages": [], "chat_template_kwargs": {"a": true}, "reasoning_effort": "none"})");
   ASSERT_TRUE(chat.ok());

@@ -29,6 +29,16 @@ TEST(OutputParserTest, TextThatCannotBecomeAMarkerGoesOutAtOnce) {
   EXPECT_EQ(parser->Push("f").content, "\n\nf");
 }
 
+TEST(OutputParserTest, CallsAfterTheFirstAreDroppedWhereOneIsWanted) {
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>\n";
+  const auto several = Parse(*Hermes(), {call + call});
+  EXPECT_EQ(several.calls.size(), 2u);
+  const auto one = Parse(*Hermes({.parse_tools = true, .several_calls = false}), {call + call, call});
+  ASSERT_EQ(one.calls.size(), 1u);
+  EXPECT_EQ(one.calls[0], several.calls[0]);
+  EXPECT_EQ(one.content, "");
+}
+
 TEST(OutputParserTest, WithoutToolsWhiteSpaceGoesOutAtOnce) {
   const auto parser = Hermes({});
   EXPECT_EQ(parser->Push("a\n").content, "a\n");

@@ -174,9 +174,14 @@ TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
          in.constraint = {Constraint::Kind::kJsonObject, "{}"};
        }},
       {"constraint.text: must be empty", [](auto& in) { in.constraint.text = "x"; }},
-      {"constraint.text: has more than 65536 bytes",
+      {"constraint.text: has more than 262144 bytes",
        [](auto& in) {
-         in.constraint = {Constraint::Kind::kRegex, std::string(65537, 'x')};
+         in.constraint = {Constraint::Kind::kRegex, std::string(262145, 'x')};
+       }},
+      {"json_schema: is empty",
+       [](auto& in) {
+         in.constraint.kind = Constraint::Kind::kJsonSchema;
+         in.constraint_field = "json_schema";
        }},
       {"constraint.text: grammar line 1: rule 'x' is not defined",
        [](auto& in) {
