@@ -29,7 +29,10 @@ def prometheus(repo, api, bin_dir, tiny_model, tmp_path_factory):
             number = 0
             while not over.wait(0.1):
                 number += 1
-                node.generate([1 + (number + i) % 200 for i in range(200 if number % 2 else 20)], 8)
+                ids = [1 + (number + i) % 200 for i in range(200 if number % 2 else 20)]
+                node.generate(ids, 8)
+                body = json.dumps({"prompt": ids, "max_tokens": 8, "stream": True}).encode()
+                urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/v1/completions", body, timeout=60).read()
 
         clients = [threading.Thread(target=load) for _ in range(2)]
         for client in clients:
