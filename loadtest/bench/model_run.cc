@@ -191,6 +191,7 @@ absl::StatusOr<ModelRun> MeasureModel(const weights::WeightSegment& segment, con
       .family = spec.family,
       .layers = spec.num_layers,
       .segment_bytes = segment.header().total_bytes,
+      .segment_huge_bytes = 0,  // below
       .prompt_operations = roofline::PrefillOperations(spec, model::MlaForm::kUnabsorbed, options.prompt_tokens),
       .experts_token_bytes = static_cast<double>(token_experts) * count.expert_bytes(),
       .decode_token_bytes = roofline::DecodeBytes(spec, count, options.decode_tokens / 2, 1, token_experts),
@@ -222,6 +223,7 @@ absl::StatusOr<ModelRun> MeasureModel(const weights::WeightSegment& segment, con
   run.machine.dot_instruction = probes.dot_instruction;
   run.machine.read_ahead = ceilings.read_ahead();
   run.machine.pages = ReadPageUse();
+  run.segment_huge_bytes = segment.memory().HugePageBytes();
   return run;
 }
 

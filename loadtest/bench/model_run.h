@@ -40,6 +40,7 @@ struct ModelRun {
   std::string family;
   int64_t layers = 0;
   int64_t segment_bytes = 0;
+  int64_t segment_huge_bytes = 0;  // of these, on huge pages; all pages have been read
   double prompt_operations = 0;    // multiplications and additions
   double experts_token_bytes = 0;  // weights of the routed experts that one token is sent to, in all layers
   double decode_token_bytes = 0;   // weights and KV of a token in the middle of the decoded ones; scales as stored

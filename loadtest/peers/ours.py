@@ -76,6 +76,7 @@ class Moestro:
         self.machine = report["machine"]
         self.facts = {key: report[key] for key in ("date", "decode_token_bytes", "experts_token_bytes",
                                                    "prompt_operations")}
+        self.facts["huge_pages_ratio"] = report["model"]["segment_huge_bytes"] / report["model"]["segment_bytes"]
         median = {key: statistics.median(r[key] for r in report["repetitions"]) for key in report["repetitions"][0]}
         result = {"read_bytes_per_second": median["read_bytes_per_second"]}
         for prefix in ("", "experts_"):

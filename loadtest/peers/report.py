@@ -34,7 +34,7 @@ def build(ours, peers, results, model, settings):
                          "decode_tokens": settings.decode},
             "token_bytes": token_bytes, "prompt_operations": ours.facts["prompt_operations"],
             "read_bytes_per_second": summary(r[ours.name]["read_bytes_per_second"] for r in results),
-            "peers": compared, "rounds": results}
+            "segment_huge_pages_ratio": ours.facts["huge_pages_ratio"], "peers": compared, "rounds": results}
 
 
 def _cell(values, digits):
@@ -49,7 +49,7 @@ def text(report):
              f"{','.join(map(str, settings['cores']))}, revision {machine['revision'] or 'unknown'}",
              f"{model['architecture']}, {model['weights']}, {model['bytes'] / 1e9:.2f} GB; "
              f"{report['token_bytes']['decode'] / 1e6:.1f} MB a decoded token; read bandwidth "
-             f"{read['median'] / 1e9:.1f} GB/s",
+             f"{read['median'] / 1e9:.1f} GB/s; {100 * report['segment_huge_pages_ratio']:.0f} % of our segment on huge pages",
              f"median (min - max) of {settings['rounds']} rounds; tok/s, ratio round by round", ""]
     for peer in report["peers"]:
         lines += [f"{peer['name']} ({peer['build']}) {' '.join(peer['arguments'])}".rstrip(), "",

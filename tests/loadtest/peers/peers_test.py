@@ -29,7 +29,7 @@ TESTS = [{"n_prompt": 512, "n_gen": 0, "samples_ns": [4e9, 2e9, 1e9], "build_num
          {"n_prompt": 0, "n_gen": 64, "samples_ns": [1e9], "build_number": 7, "build_commit": "abc"}]
 MACHINE = {"cpu_model": "CPU", "cpu_family": 1, "cpu_number": 2, "kernels_isa": "avx2", "revision": "4a2ffd1"}
 OURS = {"date": "2026-11-24", "machine": MACHINE, "decode_token_bytes": 2e8, "experts_token_bytes": 1e8,
-        "prompt_operations": 5.0, "settings": {"prompt_tokens": 512, "decode_tokens": 64},
+        "prompt_operations": 5.0, "model": {"segment_bytes": 100, "segment_huge_bytes": 40}, "settings": {"prompt_tokens": 512, "decode_tokens": 64},
         "repetitions": [{"read_bytes_per_second": 2e10, "prompt_seconds": seconds, "decode_seconds": seconds / 2,
                          "experts_prompt_seconds": 0.5, "experts_decode_seconds": 0.25} for seconds in (9, 1, 2)]}
 
@@ -152,11 +152,13 @@ class RoundsTest(unittest.TestCase):
         moestro.machine = MACHINE
         moestro.facts = {key: OURS[key] for key in ("date", "decode_token_bytes", "experts_token_bytes",
                                                     "prompt_operations")}
+        moestro.facts["huge_pages_ratio"] = 0.4
         model = {"architecture": "qwen3moe", "weights": "q4_k_m", "bytes": 10**9}
         built = report.build(moestro, self.sides[1:], self.results, model, settings())
         rows = built["peers"][0]["rows"]
         self.assertEqual((rows["prompt"]["target"], rows["prompt"]["verdict"]), (1.8, "pass"))
         text = report.text(built)
+        self.assertIn("40 % of our segment on huge pages", text)
         self.assertIn("| prompt of 512 | 20.0 (10.0 - 30.0) | 10.0 (5.0 - 10.0) | 3.00 (1.00 - 4.00) | 1.8: pass |",
                       text)
         self.assertIn("revision 4a2ffd1", text)
