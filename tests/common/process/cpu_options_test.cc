@@ -52,6 +52,11 @@ TEST(CpuShareTest, AutoIsTheSplitOfTheAllowedCpus) {
   EXPECT_TRUE(InChild([&] { return TakeCpuShare({}, CpuRole::kPrefill).ok() && AllowedCpus() == split.prefill; }));
   EXPECT_TRUE(InChild([&] { return TakeCpuShare({}, CpuRole::kAll)->empty() && AllowedCpus() == allowed; }));
   EXPECT_TRUE(InChild([&] { return TakeCpuShare({.cpus = "all"}, CpuRole::kPrefill)->empty(); }));
+  const CpuSplit few = SplitCpus(ReadCpuPlaces(allowed), CpuSplitKind::kFewForPrefill);
+  EXPECT_TRUE(InChild(
+      [&] { return TakeCpuShare({.cpus = "auto-gpu"}, CpuRole::kDecode).ok() && AllowedCpus() == few.decode; }));
+  EXPECT_TRUE(InChild(
+      [&] { return TakeCpuShare({.cpus = "auto-gpu"}, CpuRole::kPrefill).ok() && AllowedCpus() == few.prefill; }));
 }
 
 TEST(CpuShareTest, AListBoundsTheProcessAndItsDefaults) {
@@ -76,7 +81,7 @@ TEST(CpuShareTest, ErrorsNameTheFlagTheCpuAndWhatThereIs) {
             "--cpus " + absent + ": this process has no CPU " + absent + "; it may use " + there);
   EXPECT_THAT(message({.cpus = "0-x"}), testing::HasSubstr("--cpus 0-x: '0-x' is not a CPU"));
   EXPECT_THAT(message({.cpus = ""}), testing::HasSubstr("--cpus "));
-  EXPECT_THAT(message({.cpus = "half"}), testing::HasSubstr("or use auto or all"));
+  EXPECT_THAT(message({.cpus = "half"}), testing::HasSubstr("or use auto, auto-gpu or all"));
   EXPECT_THAT(message({.nice = 20}), testing::HasSubstr("--nice 20: must be -20 to 19"));
   EXPECT_EQ(AllowedCpus(), allowed);
 }
