@@ -139,7 +139,7 @@ TEST(BoundedRequestTest, EverythingThatGrowsIsCounted) {
        })},
       {"request_id: has more than 64 bytes", 64,
        generate([](auto& request, int n) { request.set_request_id(std::string(n, 'x')); })},
-      {"constraint.text: has more than 65536 bytes", 65536,
+      {"constraint.text: has more than 262144 bytes", 262144,
        generate([](auto& request, int n) { request.mutable_constraint()->set_text(std::string(n, 'x')); })},
       {"cache_scope: has more than 64 bytes", 64,
        generate([](auto& request, int n) { request.set_cache_scope(std::string(n, 'x')); })},
