@@ -32,8 +32,8 @@ instance_of() {
 # Prints the path of nvcc, if there is one.
 find_nvcc() { command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null; }
 
-# Chooses the profile for GPUs $1 (auto, none, or a list) and the settings file $2; $3 is 0 if nothing is built. Sets `profile` (a file of
-# deploy/profiles), `gpus` (devices as the roles name them, with commas) and `why`.
+# Chooses the profile for GPUs $1 (auto, none, or a list) and the settings file $2; $3 is 0 if nothing is built. Sets
+# `profile` (a file of deploy/profiles), `gpus` (devices as the roles name them, with commas) and `why`.
 choose_profile() {
   local found=() names=() name
   profile=cpu gpus="" why="--gpu none"
@@ -41,7 +41,8 @@ choose_profile() {
     none) return ;;
     auto)
       why="no GPU found"
-      mapfile -t found < <(timeout 10 nvidia-smi --query-gpu=index,name --format=csv,noheader 2>/dev/null)
+      # It prints its errors, such as "No devices were found", where it prints GPUs.
+      mapfile -t found < <(timeout 10 nvidia-smi --query-gpu=index,name --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+, ')
       [ ${#found[@]} -gt 0 ] || return 0
       why="$2 names devices, so GPUs are as it says"
       ! grep -qE '^[[:space:]]*(device|devices|borrow-device)[[:space:]]*=' "$2" || return 0

@@ -332,6 +332,9 @@ def test_up_finds_gpus_and_says_why_it_does_not_use_them(repo, tiny_model, tmp_p
     assert "profile cpu: " in up.stdout and "names devices" in up.stdout, up.stdout + up.stderr
     up, _ = up_with(repo, tmp_path / "node", *wrong, env=found)
     assert "profile cpu: 2 GPU(s) found, but " in up.stdout or "profile two-gpu: found GPU 0" in up.stdout
+    smi.write_text("#!/bin/sh\necho 'No devices were found'\nexit 6\n")
+    up, _ = up_with(repo, tmp_path / "node", *wrong, env=found)
+    assert "profile cpu: no GPU found\n" in up.stdout, up.stdout + up.stderr
     up, _ = up_with(repo, tmp_path / "node", *wrong, "--gpu", "0;1")
     assert up.returncode != 0 and "--gpu 0;1: must be" in up.stderr
 
