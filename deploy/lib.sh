@@ -32,11 +32,27 @@ instance_of() {
 # Prints the path of nvcc, if there is one.
 find_nvcc() { command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null; }
 
+# Ends the script unless nvcc can build for a GPU that $1 names.
+need_nvcc() {
+  [ -n "$(find_nvcc)" ] || die "$1: no nvcc to build for it; install the CUDA toolkit, version 12.8 or later, or use no GPU"
+}
+
 # Chooses the profile for GPUs $1 (auto, none, or a list) and the settings file $2; $3 is 0 if nothing is built. Sets
-# `profile` (a file of deploy/profiles), `gpus` (devices as the roles name them, with commas) and `why`.
+# `profile` (a file of deploy/profiles), `gpus` (devices as the roles name them, with commas), `preset` (of the build
+# that has them) and `why`.
 choose_profile() {
-  local found=() names=() name
-  profile=cpu gpus="" why="--gpu none"
+  local found=() names=() name named
+  profile=cpu gpus="" preset=release why="--gpu none"
+  named=$(grep -E '^[[:space:]]*(device|devices|borrow-device)[[:space:]]*=' "$2" || true)
+  if [ "$1" = auto ] && [ -n "$named" ]; then
+    why="$2 names devices, so GPUs are as it says"
+    [[ $named =~ \"(cuda:)?[0-9] ]] || return 0
+    need_nvcc "$2 names a GPU"
+    preset=cuda
+    return
+  fi
+  named=$(grep -vE '=[[:space:]]*"(none)?"' <<<"$named" || true)
+  [ -z "$named" ] || die "--gpu $1, but $2 has ${named%%$'\n'*}: remove that line, or leave --gpu away"
   case $1 in
     none) return ;;
     auto)
@@ -44,8 +60,6 @@ choose_profile() {
       # It prints its errors, such as "No devices were found", where it prints GPUs.
       mapfile -t found < <(timeout 10 nvidia-smi --query-gpu=index,name --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+, ')
       [ ${#found[@]} -gt 0 ] || return 0
-      why="$2 names devices, so GPUs are as it says"
-      ! grep -qE '^[[:space:]]*(device|devices|borrow-device)[[:space:]]*=' "$2" || return 0
       why="${#found[@]} GPU(s) found, but no nvcc to build for them: install the CUDA toolkit, version 12.8 or later"
       [ -n "$(find_nvcc)" ] || return 0
       why="${#found[@]} GPU(s) found, but build/cuda has no binaries (--no-build)"
@@ -56,10 +70,10 @@ choose_profile() {
     *)
       IFS=, read -r -a names <<<"$1"
       why="--gpu $1"
-      [[ $1 == *[0-9]* ]] && [ -z "$(find_nvcc)" ] && die "--gpu $1: no nvcc to build for it; install the CUDA toolkit, version 12.8 or later, or use --gpu none" ;;
+      [[ $1 != *[0-9]* ]] || need_nvcc "--gpu $1" ;;
   esac
   for name in "${names[@]}"; do
-    [ "$name" = host ] || name=cuda:$name
+    [ "$name" = host ] || name=cuda:$name preset=cuda
     gpus+=${gpus:+,}$name
   done
   profile=one-gpu

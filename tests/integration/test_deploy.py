@@ -330,6 +330,16 @@ def test_up_finds_gpus_and_says_why_it_does_not_use_them(repo, tiny_model, tmp_p
     wrong = ["--model", tmp_path / "absent"]
     up, _ = up_with(repo, tmp_path / "node", *wrong, "--config", config, env=found)
     assert "profile cpu: " in up.stdout and "names devices" in up.stdout, up.stdout + up.stderr
+    config.write_text('[prefill]\ndevice = "host"\n')
+    for gpus in ["none", "0", "host"]:
+        up, _ = up_with(repo, tmp_path / "node", *wrong, "--config", config, "--gpu", gpus)
+        assert up.returncode != 0 and f'--gpu {gpus}, but {config} has device = "host": remove that line' in up.stderr
+    config.write_text('[decode]\ndevice = "cuda:1"\n')
+    no_compiler = {**os.environ, "PATH": "/usr/bin:/bin"}
+    up, _ = up_with(repo, tmp_path / "node", *wrong, "--config", config, env=no_compiler)
+    # Either there is no nvcc, or the build for GPUs is the one that is started.
+    assert f"{config} names a GPU: no nvcc" in up.stderr or f"no binaries in {repo}/build/cuda/bin" in up.stderr or \
+        "profile cpu: " in up.stdout and (repo / "build/cuda/bin/moestro").exists(), up.stdout + up.stderr
     up, _ = up_with(repo, tmp_path / "node", *wrong, env=found)
     assert "profile cpu: 2 GPU(s) found, but " in up.stdout or "profile two-gpu: found GPU 0" in up.stdout
     smi.write_text("#!/bin/sh\necho 'No devices were found'\nexit 6\n")
