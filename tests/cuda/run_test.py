@@ -76,8 +76,8 @@ def test_the_report_has_every_part(run, tmp_path):
     parts = results(done.stdout)
     assert parts["pin"] == parts["stream_bench"] == "done"
     assert parts["stream_check"] == "7 tests, 0 failures"
-    assert parts["nccl_check"].startswith("not run") and parts["sanitizer"].startswith("not run")
-    assert list(parts).index("decode_bench") < list(parts).index("stream_check") < list(parts).index("sanitizer")
+    assert parts["nccl_check"].startswith("not run")
+    assert list(parts).index("decode_bench") < list(parts).index("stream_check")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["logs.tar.gz", "report.md", "results.json"]
     assert (tmp_path / "out/report.md").read_text() == done.stdout
     assert json.loads((tmp_path / "out/results.json").read_text())["decode"] == {"seconds": 1}
@@ -149,10 +149,50 @@ def test_parts_that_do_not_exist_are_refused(run):
     assert "--only checks: there is no such part; use pin check" in done.stderr
 
 
-def test_the_limits_of_the_parts_fit_into_the_budget():
-    parts = re.findall(r"^(\w+) +(\d+) ", RUN.read_text(), re.M)
-    assert len(parts) == 11
-    assert sum(int(seconds) for name, seconds in parts if name != "sanitizer") <= 540
+def test_the_limits_of_a_call_fit_into_its_budget():
+    parts = re.findall(r"^(\d) (\w+) +(\d+) ", RUN.read_text(), re.M)
+    assert len(parts) == 13
+    for call in "123":
+        assert 0 < sum(int(seconds) for its, _, seconds in parts if its == call) <= 540
+
+
+def test_the_second_call_profiles_and_looks_for_races(run, programs, command, tmp_path):
+    parts = results(run("--second").stdout)
+    assert parts == {"profile": "ncu is not on the PATH; nsys is not on the PATH",
+                     "sanitizer": "not run: compute-sanitizer is not on the PATH"}
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, text in {"ncu": 'echo "of $*"', "nsys": "echo no counters >&2; exit 1",
+                       "compute-sanitizer": "exit 0"}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    with_tools = command(programs(), "--second")
+    with_tools["env"]["PATH"] = f"{tools}:{with_tools['env']['PATH']}"
+    done = subprocess.run(**with_tools, capture_output=True, text=True, timeout=60)
+    assert results(done.stdout) == {"profile": "ncu: done; nsys: failed (1): no counters", "sanitizer": "nothing found"}
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / "out/logs.tar.gz") as logs:
+        log = logs.extractfile("logs/profile.ncu.log").read().decode()
+    assert "--clock-control none" in log and "cuda_bench --once" in log  # the GPU's clocks are not ours
+
+
+def test_the_node_needs_its_programs_and_says_what_fails(run, programs, command, tmp_path):
+    folder = programs()
+    (folder / "moestro").write_text("#!/bin/sh\necho no room for a model >&2\nexit 1\n")
+    (folder / "moestro").chmod(0o755)
+    done = run("--node")
+    assert done.returncode == 1
+    assert results(done.stdout) == {"node": "failed (1): make-model: no room for a model"}
+    steps = json.loads((tmp_path / "out/results.json").read_text())["node"]["steps"]
+    assert steps == {"failed": "make-model: no room for a model"}
+    assert "- failed: make-model" in done.stdout
+
+
+def test_half_a_file_of_a_part_that_crashed_leaves_the_others(run, tmp_path):
+    crashes = '#!/bin/sh\nprintf \'{\n  "kernels": [\n    {\n    }\' >"$2/bench.json"\nkill -SEGV $$\n'
+    done = run("--only", "pin,bench", cuda_bench=crashes)
+    assert results(done.stdout)["bench"].startswith("failed (139)")
+    assert json.loads((tmp_path / "out/results.json").read_text()) == {"pin": {"seconds": 1}}
 
 
 def test_the_archive_is_run_as_the_folder_is(programs, command, tmp_path):
@@ -160,7 +200,7 @@ def test_the_archive_is_run_as_the_folder_is(programs, command, tmp_path):
     packed = subprocess.run([PACK, "--bin", folder], capture_output=True, text=True, timeout=60)
     assert packed.returncode == 0, packed.stderr
     assert "of 64 MiB" in packed.stdout
-    archive = command(tmp_path / "gpu.tar.gz", "--only", "pin")
+    archive = command(tmp_path / "gpu.tar.xz", "--only", "pin")
     done = subprocess.run(**archive, capture_output=True, text=True, timeout=60)
     assert results(done.stdout) == {"pin": "done"}, done.stderr
 

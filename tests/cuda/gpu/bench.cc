@@ -1,6 +1,8 @@
-// Times the kernels at DeepSeek-V3's shapes and writes DIR/bench.json and DIR/bench.md. Every figure is a ratio to a
-// ceiling measured in the same run: copy bandwidth for moved bytes, the mma rate for products.
-//   cuda_bench --out DIR
+// Times the kernels at DeepSeek-V3's shapes and writes DIR/bench.json and DIR/bench.md, complete after each kind of
+// kernel. Every figure is a ratio to a ceiling measured in the same run: copy bandwidth for moved bytes, the rate of
+// products. A kernel's own ceiling is the slower of the two.
+//   cuda_bench --out DIR [--ceilings FILE]      FILE: output of library_ceilings.py; without it, mma's rate only
+//   cuda_bench --once                           launches each kernel once and times nothing: for profilers
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -22,6 +24,7 @@
 #include "common/tensor/packed_matrix.h"
 #include "tests/cuda/device.h"
 #include "tests/cuda/gpu/ceilings.h"
+#include "tests/cuda/gpu/library_rates.h"
 
 namespace moestro::cuda {
 namespace {
@@ -75,16 +78,39 @@ std::string Shape(std::initializer_list<int64_t> sizes) {
   return text;
 }
 
-void TimeLinear(DType dtype, int64_t rows, int64_t cols, int64_t tokens, std::vector<KernelRow>& table) {
+// Chunks of the prompts of a step, and its rows: one, two or six sequences.
+constexpr int64_t kTokens[] = {1, 2, 6, 128, 512, 1024, 4096};
+constexpr int64_t kStepRows[] = {1, 2, 6};
+
+void TimeLinear(const char* name, DType dtype, int64_t rows, int64_t cols, int64_t tokens,
+                std::vector<KernelRow>& table) {
   const Weights weights(dtype, rows, cols);
   const auto x = Random<uint16_t>(tokens * cols, RandomBf16);
   const DeviceArray<float> y(tokens * rows);
   const LinearShape shape{
       .dtype = dtype, .rows = rows, .cols = cols, .x = x->get(), .x_stride = cols, .y = y.get(), .y_stride = rows};
   const double seconds = SecondsOf([&] { return LaunchLinear(shape, weights.pointers(), tokens, nullptr); });
-  table.push_back({std::string("linear ") + DTypeName(dtype), Shape({rows, cols, tokens}), seconds,
+  table.push_back({std::string(name) + " " + DTypeName(dtype), Shape({rows, cols, tokens}), seconds,
                    static_cast<double>(PackedBytes(dtype, rows, cols) + tokens * (2 * cols + 4 * rows)),
                    2.0 * static_cast<double>(rows * cols) * static_cast<double>(tokens)});
+}
+
+void TimeGateUp(int64_t tokens, std::vector<KernelRow>& table) {
+  const Weights gate(DType::kF8E4M3, kExpertWidth, kHidden), up(DType::kF8E4M3, kExpertWidth, kHidden);
+  const auto x = Random<uint16_t>(tokens * kHidden, RandomBf16);
+  const DeviceArray<uint16_t> y(tokens * kExpertWidth);
+  const LinearShape shape{.dtype = DType::kF8E4M3,
+                          .rows = kExpertWidth,
+                          .cols = kHidden,
+                          .x = x->get(),
+                          .x_stride = kHidden,
+                          .y = y.get(),
+                          .y_stride = kExpertWidth};
+  const double seconds =
+      SecondsOf([&] { return LaunchGateUp(shape, gate.pointers(), up.pointers(), tokens, nullptr); });
+  table.push_back({"gate and up F8_E4M3", Shape({2 * kExpertWidth, kHidden, tokens}), seconds,
+                   static_cast<double>(2 * kExpertWidth * kHidden + tokens * 2 * (kHidden + kExpertWidth)),
+                   2.0 * 2 * kExpertWidth * kHidden * static_cast<double>(tokens)});
 }
 
 // As many experts as one launch takes, each with its average number of rows for a prompt of `tokens`: gate and up with
@@ -317,21 +343,30 @@ void TimeRouting(int64_t rows, std::vector<KernelRow>& table) {
                    SecondsOf([&] { return LaunchCombine(combine, nullptr); }), 4 * n * kHidden * (kChosen + 1), 0});
 }
 
-nlohmann::json Report(const std::vector<KernelRow>& table, double bandwidth, double mma_rate) {
+// Operations over the rate of products, or bytes over copy bandwidth: no version runs in less.
+double LeastSeconds(const KernelRow& row, double bandwidth, double product_rate) {
+  return std::max(row.bytes / bandwidth, row.flops / product_rate);
+}
+
+nlohmann::json Report(const std::vector<KernelRow>& table, double bandwidth, double mma_rate,
+                      const LibraryRates& libraries) {
   cudaDeviceProp gpu;
   cudaGetDeviceProperties(&gpu, 0);
+  const double product_rate = std::max(mma_rate, libraries.bf16_flops_per_second);
   nlohmann::json report{{"gpu", gpu.name},
                         {"compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor)},
                         {"multiprocessors", gpu.multiProcessorCount},
                         {"copy_bytes_per_second", bandwidth},
                         {"mma_bf16_flops_per_second", mma_rate},
+                        {"bf16_flops_per_second", product_rate},
                         {"kernels", nlohmann::json::array()}};
   for (const KernelRow& row : table) {
     report["kernels"].push_back({{"kernel", row.kernel},
                                  {"shape", row.shape},
                                  {"seconds", row.seconds},
                                  {"ratio_to_copy", row.bytes / row.seconds / bandwidth},
-                                 {"ratio_to_mma", row.flops / row.seconds / mma_rate}});
+                                 {"ratio_to_mma", row.flops / row.seconds / mma_rate},
+                                 {"of_ceiling", LeastSeconds(row, bandwidth, product_rate) / row.seconds}});
   }
   return report;
 }
@@ -339,54 +374,92 @@ nlohmann::json Report(const std::vector<KernelRow>& table, double bandwidth, dou
 void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (file == nullptr) return;
+  const auto number = [](const nlohmann::json& value, double scale) { return value.get<double>() * scale; };
   std::fprintf(file, "\n## CUDA kernels on %s\n\n", report["gpu"].get<std::string>().c_str());
+  std::fprintf(file,
+               "Compute capability %s, %d multiprocessors. Copy within device memory %.0f GB/s, mma BF16 %.1f TFLOP/s, "
+               "BF16 products by any means %.1f. Of ceiling: of the slower of copy bandwidth and these products.\n",
+               report["compute_capability"].get<std::string>().c_str(), report["multiprocessors"].get<int>(),
+               number(report["copy_bytes_per_second"], 1e-9), number(report["mma_bf16_flops_per_second"], 1e-12),
+               number(report["bf16_flops_per_second"], 1e-12));
   std::fprintf(
-      file, "Compute capability %s, %d multiprocessors. Copy within device memory %.0f GB/s, mma BF16 %.1f TFLOP/s.\n",
-      report["compute_capability"].get<std::string>().c_str(), report["multiprocessors"].get<int>(),
-      report["copy_bytes_per_second"].get<double>() / 1e9, report["mma_bf16_flops_per_second"].get<double>() / 1e12);
-  std::fprintf(file, "\n| kernel | shape | time | of copy bandwidth | of mma rate |\n|---|---|---|---|---|\n");
+      file, "\n| kernel | shape | time | of copy bandwidth | of mma rate | of ceiling |\n|---|---|---|---|---|---|\n");
   for (const nlohmann::json& row : report["kernels"]) {
-    std::fprintf(file, "| %s | %s | %.1f us | %.2f | %.2f |\n", row["kernel"].get<std::string>().c_str(),
-                 row["shape"].get<std::string>().c_str(), row["seconds"].get<double>() * 1e6,
-                 row["ratio_to_copy"].get<double>(), row["ratio_to_mma"].get<double>());
+    std::fprintf(file, "| %s | %s | %.1f us | %.2f | %.2f | %.2f |\n", row["kernel"].get<std::string>().c_str(),
+                 row["shape"].get<std::string>().c_str(), number(row["seconds"], 1e6), number(row["ratio_to_copy"], 1),
+                 number(row["ratio_to_mma"], 1), number(row["of_ceiling"], 1));
   }
   std::fclose(file);
 }
 
-int Main(const std::string& out) {
-  WarmUp();
-  const double bandwidth = CopyBandwidth(), mma_rate = MmaRate();
-  std::vector<KernelRow> table;
-  for (const int64_t tokens : {1, 16, 128, 1024, 4096}) {
-    TimeLinear(DType::kF8E4M3, kExpertWidth, kHidden, tokens, table);
+// Calls done() after each kind of kernel.
+template <typename Done>
+void TimeAll(std::vector<KernelRow>& table, const Done& done) {
+  constexpr struct {
+    const char* name;
+    int64_t rows, cols;
+  } kLinears[] = {{"kv_a", 576, kHidden}, {"q_a", 1536, kHidden}, {"q_b", 24576, 1536}, {"o", kHidden, 16384}};
+  for (const auto& linear : kLinears) {
+    for (const int64_t tokens : kTokens) {
+      TimeLinear(linear.name, DType::kF8E4M3, linear.rows, linear.cols, tokens, table);
+    }
+    done();
   }
-  for (const int64_t tokens : {1, 4096}) TimeLinear(DType::kF8E4M3, kHidden, 16384, tokens, table);
-  for (const int64_t tokens : {1, 1024}) TimeLinear(DType::kBF16, kExpertWidth, kHidden, tokens, table);
+  for (const int64_t tokens : {1, 16, 1024}) TimeLinear("linear", DType::kBF16, kExpertWidth, kHidden, tokens, table);
+  for (const int64_t tokens : kTokens) TimeGateUp(tokens, table);
+  done();
   for (const int64_t tokens : {512, 4096, 16384}) TimeExperts(tokens, table);
-  for (const int64_t rows : {4096, 16384}) TimeAttention(16, rows, table);
+  done();
+  for (const int64_t rows : {128, 1024, 4096, 16384}) TimeAttention(16, rows, table);
+  done();
   for (const DecodeShape& shape : {kDeepSeekV3Decode, kQwen3Decode}) {
-    for (const int64_t rows : {1, 2, 6}) TimeDecodeAttention(shape, rows, 32768, table);
-    TimeDecodeAttention(shape, 1, 4096, table);
+    for (const int64_t tokens : {1024, 4096, 32768}) {
+      for (const int64_t rows : kStepRows) TimeDecodeAttention(shape, rows, tokens, table);
+    }
+    done();
   }
-  for (const int64_t rows : {1, 6}) {
+  for (const int64_t rows : kStepRows) {
     TimeHeadLinear(512, 0, 512, 128, rows, table);    // queries into the latent space
     TimeHeadLinear(256, 128, 128, 512, rows, table);  // latents into values
   }
-  TimeElementwise(4096, table);
-  TimeRouting(4096, table);
-  const nlohmann::json report = Report(table, bandwidth, mma_rate);
-  std::ofstream(out + "/bench.json") << report.dump(2) << "\n";
-  WriteMarkdown(report, out + "/bench.md");
-  return 0;
+  done();
+  for (const int64_t rows : kTokens) TimeElementwise(rows, table);
+  done();
+  for (const int64_t rows : kTokens) TimeRouting(rows, table);
+  done();
+}
+
+void Main(const std::string& out, const std::string& libraries_file) {
+  WarmUp();
+  const double bandwidth = CopyBandwidth(), mma_rate = MmaRate();
+  const LibraryRates libraries = ReadLibraryRates(libraries_file);
+  std::vector<KernelRow> table;
+  TimeAll(table, [&] {
+    const nlohmann::json report = Report(table, bandwidth, mma_rate, libraries);
+    std::ofstream(out + "/bench.json") << report.dump(2) << "\n";
+    WriteMarkdown(report, out + "/bench.md");
+  });
+}
+
+void Once() {
+  OnlyOnce();
+  std::vector<KernelRow> table;
+  TimeAll(table, [] {});
 }
 
 }  // namespace
 }  // namespace moestro::cuda
 
 int main(int argc, char** argv) {
-  if (argc != 3 || std::string(argv[1]) != "--out") {
-    std::fprintf(stderr, "usage: cuda_bench --out DIR\n");
+  const std::string flag = argc > 1 ? argv[1] : "";
+  const bool has_ceilings = argc == 5 && std::string(argv[3]) == "--ceilings";
+  if (argc == 2 && flag == "--once") {
+    moestro::cuda::Once();
+  } else if (flag == "--out" && (argc == 3 || has_ceilings)) {
+    moestro::cuda::Main(argv[2], has_ceilings ? argv[4] : "");
+  } else {
+    std::fprintf(stderr, "usage: cuda_bench --out DIR [--ceilings FILE] | --once\n");
     return 2;
   }
-  return moestro::cuda::Main(argv[2]);
+  return 0;
 }

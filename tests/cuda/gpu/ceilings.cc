@@ -16,6 +16,7 @@ namespace {
 constexpr int kRuns = 7;
 constexpr double kEnough = 0.005;  // seconds per run: events resolve half a microsecond
 constexpr int kMaxCalls = 1000;
+bool only_once = false;
 
 double SecondsOfCalls(const std::function<LaunchResult()>& launch, int calls) {
   cudaEvent_t begin, end;
@@ -42,7 +43,10 @@ double SecondsOfCalls(const std::function<LaunchResult()>& launch, int calls) {
 
 }  // namespace
 
+void OnlyOnce() { only_once = true; }
+
 double SecondsOf(const std::function<LaunchResult()>& launch) {
+  if (only_once) return SecondsOfCalls(launch, 1);
   const double once = SecondsOfCalls(launch, 2) / 2;
   const int calls = std::clamp(static_cast<int>(kEnough / std::max(once, 1e-7)), 1, kMaxCalls);
   std::vector<double> seconds;
@@ -61,16 +65,19 @@ double CopyBandwidth() {
   return 2 * static_cast<double>(kBytes) / seconds;
 }
 
-double PinnedBandwidth() {
+double PinnedBandwidth(Direction direction) {
   constexpr int64_t kBytes = int64_t{256} << 20;
   void* host = nullptr;
   if (const cudaError_t error = cudaMallocHost(&host, kBytes); error != cudaSuccess) {
     std::fprintf(stderr, "pinned memory: %s\n", cudaGetErrorString(error));
     std::exit(1);
   }
-  const DeviceArray<uint8_t> to(kBytes);
+  const DeviceArray<uint8_t> device(kBytes);
   const double seconds = SecondsOf([&] {
-    return LaunchResult{static_cast<int>(cudaMemcpyAsync(to.get(), host, kBytes, cudaMemcpyHostToDevice, nullptr))};
+    return LaunchResult{static_cast<int>(
+        direction == Direction::kFromHost
+            ? cudaMemcpyAsync(device.get(), host, kBytes, cudaMemcpyHostToDevice, nullptr)
+            : cudaMemcpyAsync(host, device.get(), kBytes, cudaMemcpyDeviceToHost, nullptr))};
   });
   cudaFreeHost(host);
   return static_cast<double>(kBytes) / seconds;

@@ -11,6 +11,9 @@ namespace moestro::cuda {
 // Seconds of one call of `launch`: the median of several runs after an uncounted first one. Each run is long enough to
 // be timed by events on the device.
 double SecondsOf(const std::function<LaunchResult()>& launch);
+// From now on it launches once, without waiting for clocks, and returns that time: for profilers, which repeat launches
+// themselves.
+void OnlyOnce();
 
 // Runs products for two seconds, so that clocks are up before a measurement.
 void WarmUp();
@@ -22,8 +25,9 @@ bool HasNativeFp8Mma();
 // Bytes read plus bytes written per second by the driver's copy within device memory.
 double CopyBandwidth();
 
-// Bytes per second from pinned host memory.
-double PinnedBandwidth();
+// Bytes per second from, or to, pinned host memory.
+enum class Direction { kFromHost, kToHost };
+double PinnedBandwidth(Direction direction = Direction::kFromHost);
 
 // Multiplications and additions per second of mma.m16n8k16 on BF16, or of m16n8k32 on E4M3 (compute capability 8.9),
 // with operands in registers. This is what a tensor core reaches through these instructions: on compute capability 9.0,

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What this GPU can do at most, by PyTorch's libraries: rates of large BF16 and FP8 products and of attention, and the
-bandwidth of copies within its memory, as JSON on standard output. Exits 1 and says why where it cannot be measured.
+"""What this GPU can do at most, by PyTorch's libraries (cuBLASLt for products): rates of large BF16 and FP8 products
+and of attention, and the bandwidth of copies within its memory, as JSON on standard output. Exits 1 and says why where
+it cannot be measured.
     library_ceilings.py > ceilings.json"""
 
 import json
@@ -31,12 +32,11 @@ def seconds(torch, run, warm_up=1.0, repeats=15):
     return statistics.median(times)
 
 
-def fp8_rate(torch, a, b):
-    """Of a product with one scale for each factor; None where the library has none for this GPU."""
-    one = torch.ones((), device="cuda")
+def fp8_rate(torch, a, b, x_scales, y_scales):
+    """Of cuBLASLt's product; None where the library has none for this GPU."""
     x, y = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()
     try:
-        return 2 * SIZE**3 / seconds(torch, lambda: torch._scaled_mm(x, y, one, one, out_dtype=torch.bfloat16))
+        return 2 * SIZE**3 / seconds(torch, lambda: torch._scaled_mm(x, y, x_scales, y_scales, out_dtype=torch.bfloat16))
     except (AttributeError, RuntimeError) as error:
         print(f"no FP8 products: {error}", file=sys.stderr)
         return None
@@ -46,8 +46,14 @@ def measure(torch):
     a, b = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     rates = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
              "bf16_flops_per_second": 2 * SIZE**3 / seconds(torch, lambda: a @ b)}
-    if fp8 := fp8_rate(torch, a, b):
+    one = torch.ones((), device="cuda")
+    if fp8 := fp8_rate(torch, a, b, one, one):  # one scale for each factor
         rates["fp8_flops_per_second"] = fp8
+    # As the checkpoints have them: a scale for 1 x 128 inputs, and for 128 x 128 weights.
+    inputs = torch.ones(SIZE // 128, SIZE, device="cuda").t()
+    weights = torch.ones(SIZE // 128, SIZE // 128, device="cuda").t()
+    if fp8 := fp8_rate(torch, a, b, inputs, weights):
+        rates["fp8_by_blocks_flops_per_second"] = fp8
     heads, tokens, width = 16, 8192, 128
     q, k, v = (torch.randn(1, heads, tokens, width, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     attend = torch.nn.functional.scaled_dot_product_attention

@@ -21,6 +21,7 @@
 #include "common/base/status.h"
 #include "common/device/cuda/cuda_device.h"
 #include "common/device/staging.h"
+#include "common/platform/process_memory.h"
 #include "tests/cuda/device.h"
 #include "tests/cuda/gpu/ceilings.h"
 #include "tests/cuda/gpu/shared_mapping.h"
@@ -119,6 +120,37 @@ double SmallCopySeconds(const uint8_t* host, uint8_t* device, bool under_experts
   return seconds[10];
 }
 
+// Registers slices of 1 GiB, which the driver fills with pages, until it refuses one, or three quarters of the available
+// memory are registered, or the time is up.
+nlohmann::json PinAsMuchAsPossible() {
+  constexpr double kSeconds = 12;
+  constexpr int64_t kSlice = int64_t{1} << 30;
+  const absl::StatusOr<AvailableMemory> available = ReadAvailableMemory();
+  const int64_t slices = available.ok() ? available->bytes / 4 * 3 / kSlice : 8;
+  const SharedMapping memory(std::max<int64_t>(slices, 1) * kSlice);
+  const int64_t free = FreeDeviceBytes();
+  const double begin = Now();
+  int64_t pinned = 0;
+  std::string end = "three quarters of the available memory";
+  for (; pinned < slices; ++pinned) {
+    if (Now() - begin > kSeconds) {
+      end = "the time was up";
+      break;
+    }
+    const cudaError_t error = cudaHostRegister(memory.data() + pinned * kSlice, kSlice, cudaHostRegisterPortable);
+    if (error == cudaSuccess) continue;
+    end = cudaGetErrorName(error);
+    cudaGetLastError();
+    break;
+  }
+  nlohmann::json report{{"pinned_bytes", pinned * kSlice},
+                        {"seconds", Now() - begin},
+                        {"device_bytes", free - FreeDeviceBytes()},
+                        {"end", end}};
+  for (int64_t slice = 0; slice < pinned; ++slice) cudaHostUnregister(memory.data() + slice * kSlice);
+  return report;
+}
+
 absl::StatusOr<nlohmann::json> Measure() {
   const SharedMapping memory(kBytes);
   Fill(memory);
@@ -139,7 +171,9 @@ absl::StatusOr<nlohmann::json> Measure() {
   cudaDeviceGetAttribute(&reads_only, cudaDevAttrHostRegisterReadOnlySupported, 0);
   nlohmann::json report{{"gpu", cuda::DeviceName()},
                         {"registers_read_only_mappings", reads_only != 0},
-                        {"pinned_heap_bytes_per_second", cuda::PinnedBandwidth()}};
+                        {"pinned_heap_bytes_per_second", cuda::PinnedBandwidth()},
+                        {"to_pinned_heap_bytes_per_second", cuda::PinnedBandwidth(cuda::Direction::kToHost)},
+                        {"most", PinAsMuchAsPossible()}};
   memory.Protect();
   report["pageable_bytes_per_second"] = driver_rate();
   report["ways"] = {
@@ -193,7 +227,10 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
        << (report["registers_read_only_mappings"].get<bool>() ? "yes" : "no") << ". Copies to the device: pinned heap "
        << rate(report["pinned_heap_bytes_per_second"]) << ", shared memory pageable "
        << rate(report["pageable_bytes_per_second"]) << ", staged " << rate(report["staged"]["bytes_per_second"])
-       << ".\n\n| shared memory | result | s per GiB | of the GPU, per GiB | copies |\n|---|---|---|---|---|\n";
+       << "; from the device to a pinned heap " << rate(report["to_pinned_heap_bytes_per_second"]) << ". Pinned at most "
+       << report["most"]["pinned_bytes"].get<int64_t>() / (int64_t{1} << 30) << " GiB in "
+       << report["most"]["seconds"].get<double>() << " s (" << report["most"]["end"].get<std::string>() << "), which took "
+       << report["most"]["device_bytes"] << " bytes of the GPU.\n\n| shared memory | result | s per GiB | of the GPU, per GiB | copies |\n|---|---|---|---|---|\n";
   for (const nlohmann::json& row : report["ways"]) {
     file << "| " << row["way"].get<std::string>() << " | " << row["result"].get<std::string>() << " | ";
     if (row.contains("bytes_per_second")) {

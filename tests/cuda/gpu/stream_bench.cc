@@ -1,6 +1,7 @@
 // Times streamed prefill of MoE layers of DeepSeek-V3's geometry, with weights in pinned shared memory (staged if
 // pinning is refused). Compares it with the machine's limits, both measured on it: the weights' bytes at the bandwidth
-// of pinned copies, the operations at the rate of products. Writes DIR/stream.json and DIR/stream.md.
+// of pinned copies, the operations at the rate of products. Writes DIR/stream.json and DIR/stream.md, complete after
+// each length.
 //   cuda_stream_bench --out DIR [--ceilings FILE]      FILE: output of library_ceilings.py; without it, mma's rates
 //   only
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "tests/cuda/device.h"
 #include "tests/cuda/gpu/ceilings.h"
 #include "tests/cuda/gpu/host_weights.h"
+#include "tests/cuda/gpu/library_rates.h"
 #include "tests/support/aligned_memory.h"
 
 namespace moestro {
@@ -146,13 +148,9 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
 // The greater of mma's and the libraries' rates.
 GpuCeilings Measure(const std::string& libraries_file) {
   GpuCeilings ceilings{cuda::PinnedBandwidth(), cuda::MmaRate(), cuda::HasNativeFp8Mma() ? cuda::MmaRate(true) : 0};
-  const nlohmann::json libraries = nlohmann::json::parse(std::ifstream(libraries_file), nullptr, false);
-  if (libraries.is_object()) {
-    ceilings.bf16_flops_per_second =
-        std::max(ceilings.bf16_flops_per_second, libraries.value("bf16_flops_per_second", 0.0));
-    ceilings.fp8_flops_per_second =
-        std::max(ceilings.fp8_flops_per_second, libraries.value("fp8_flops_per_second", 0.0));
-  }
+  const LibraryRates libraries = ReadLibraryRates(libraries_file);
+  ceilings.bf16_flops_per_second = std::max(ceilings.bf16_flops_per_second, libraries.bf16_flops_per_second);
+  ceilings.fp8_flops_per_second = std::max(ceilings.fp8_flops_per_second, libraries.fp8_flops_per_second);
   return ceilings;
 }
 
@@ -178,9 +176,9 @@ absl::Status Main(const std::string& out, const std::string& libraries_file) {
   for (const int64_t tokens : {4096, 16384, 32768}) {
     MOE_ASSIGN_OR_RETURN(const StreamResult result, Time(*device, spec, host.weights, tokens));
     report["runs"].push_back(RowOf(result, spec, host.weights.layers[0], ceilings));
+    std::ofstream(out + "/stream.json") << report.dump(2) << "\n";
+    WriteMarkdown(report, out + "/stream.md");
   }
-  std::ofstream(out + "/stream.json") << report.dump(2) << "\n";
-  WriteMarkdown(report, out + "/stream.md");
   return absl::OkStatus();
 }
 
