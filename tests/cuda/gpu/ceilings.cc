@@ -74,10 +74,10 @@ double PinnedBandwidth(Direction direction) {
   }
   const DeviceArray<uint8_t> device(kBytes);
   const double seconds = SecondsOf([&] {
-    return LaunchResult{static_cast<int>(
-        direction == Direction::kFromHost
-            ? cudaMemcpyAsync(device.get(), host, kBytes, cudaMemcpyHostToDevice, nullptr)
-            : cudaMemcpyAsync(host, device.get(), kBytes, cudaMemcpyDeviceToHost, nullptr))};
+    return LaunchResult{
+        static_cast<int>(direction == Direction::kFromHost
+                             ? cudaMemcpyAsync(device.get(), host, kBytes, cudaMemcpyHostToDevice, nullptr)
+                             : cudaMemcpyAsync(host, device.get(), kBytes, cudaMemcpyDeviceToHost, nullptr))};
   });
   cudaFreeHost(host);
   return static_cast<double>(kBytes) / seconds;

@@ -120,8 +120,8 @@ double SmallCopySeconds(const uint8_t* host, uint8_t* device, bool under_experts
   return seconds[10];
 }
 
-// Registers slices of 1 GiB, which the driver fills with pages, until it refuses one, or three quarters of the available
-// memory are registered, or the time is up.
+// Registers slices of 1 GiB, which the driver fills with pages, until it refuses one, or three quarters of the
+// available memory are registered, or the time is up.
 nlohmann::json PinAsMuchAsPossible() {
   constexpr double kSeconds = 12;
   constexpr int64_t kSlice = int64_t{1} << 30;
@@ -227,10 +227,12 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
        << (report["registers_read_only_mappings"].get<bool>() ? "yes" : "no") << ". Copies to the device: pinned heap "
        << rate(report["pinned_heap_bytes_per_second"]) << ", shared memory pageable "
        << rate(report["pageable_bytes_per_second"]) << ", staged " << rate(report["staged"]["bytes_per_second"])
-       << "; from the device to a pinned heap " << rate(report["to_pinned_heap_bytes_per_second"]) << ". Pinned at most "
-       << report["most"]["pinned_bytes"].get<int64_t>() / (int64_t{1} << 30) << " GiB in "
-       << report["most"]["seconds"].get<double>() << " s (" << report["most"]["end"].get<std::string>() << "), which took "
-       << report["most"]["device_bytes"] << " bytes of the GPU.\n\n| shared memory | result | s per GiB | of the GPU, per GiB | copies |\n|---|---|---|---|---|\n";
+       << "; from the device to a pinned heap " << rate(report["to_pinned_heap_bytes_per_second"])
+       << ". Pinned at most " << report["most"]["pinned_bytes"].get<int64_t>() / (int64_t{1} << 30) << " GiB in "
+       << report["most"]["seconds"].get<double>() << " s (" << report["most"]["end"].get<std::string>()
+       << "), which took " << report["most"]["device_bytes"]
+       << " bytes of the GPU.\n\n| shared memory | result | s per GiB | of the GPU, per GiB | copies "
+          "|\n|---|---|---|---|---|\n";
   for (const nlohmann::json& row : report["ways"]) {
     file << "| " << row["way"].get<std::string>() << " | " << row["result"].get<std::string>() << " | ";
     if (row.contains("bytes_per_second")) {
