@@ -15,6 +15,7 @@
 #include <cuda_runtime.h>
 
 #include "common/kernels/cuda/block_linear.cuh"
+#include "common/kernels/cuda/fp8_linear.cuh"
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/linear_tile.cuh"
@@ -171,8 +172,6 @@ template <DType kType, bool kGateUp>
 LaunchResult LaunchTiles(const LinearParams& p, int tile_tokens, Stream stream) {
   if (tile_tokens == kLargeTile) {
     using Large = Tiling<kType, kGateUp, 4, 64, 2, 3>;
-    // How many tiles the groups have is known only on the device, and may be a fraction of what would be launched.
-    constexpr int64_t kMostGroupBlocks = 1024;
     return LaunchTiling<Large>(LinearKernel<Large>, p, stream,
                                p.groups.tiles == nullptr ? int64_t{0x7fffffff} : kMostGroupBlocks);
   }
@@ -186,13 +185,18 @@ bool IsAligned(const void* p, int64_t bytes) {
 template <bool kGateUp>
 LaunchResult LaunchParams(LinearParams p, int tile_tokens, Stream stream) {
   const LinearShape& s = p.shape;
-  if (s.rows < 1 || s.cols < 1 || s.x_stride % 8 != 0 || !IsAligned(s.x, 16)) return {kInvalidArgument};
+  if (s.rows < 1 || s.cols < 1) return {kInvalidArgument};
+  if (s.codes != nullptr ? s.dtype != DType::kF8E4M3 || !IsAligned(s.codes, 16)
+                         : s.x_stride % 8 != 0 || !IsAligned(s.x, 16)) {
+    return {kInvalidArgument};
+  }
   for (const MatrixPointers& matrix : p.groups.matrices.of) {
     if (!IsAligned(matrix.data, 16)) return {kInvalidArgument};
   }
   if (kGateUp) p.shape.output = LinearOutput::kBf16;
   p.row_groups = PaddedRows(s.rows) / kRowGroup;
   p.aligned_output = s.y_stride % 4 == 0 && IsAligned(s.y, s.output == LinearOutput::kBf16 ? 8 : 16);
+  if (s.codes != nullptr) return LaunchFp8Linear(p, kGateUp, tile_tokens, stream);
   if (s.dtype == DType::kF8E4M3) return LaunchTiles<DType::kF8E4M3, kGateUp>(p, tile_tokens, stream);
   if (s.dtype == DType::kBF16) return LaunchTiles<DType::kBF16, kGateUp>(p, tile_tokens, stream);
   if (s.dtype == DType::kF16) return LaunchTiles<DType::kF16, kGateUp>(p, tile_tokens, stream);

@@ -45,6 +45,9 @@ struct LinearShape {
   int64_t cols = 0;              // inputs
   const uint16_t* x = nullptr;   // BF16 [.., x_stride]
   int64_t x_stride = 0;
+  // In place of x, for FP8 weights: inputs in FP8 codes, [.., Fp8RowBytes(cols)] (fp8_inputs.h), aligned to 16 bytes.
+  // Needs a GPU of compute capability 8.9.
+  const uint8_t* codes = nullptr;
   void* y = nullptr;  // F32 or BF16 [.., y_stride]
   int64_t y_stride = 0;
   LinearOutput output = LinearOutput::kF32;

@@ -20,11 +20,17 @@ constexpr int kChunk = 16;                   // bytes
 constexpr int kInputBytes = kStageCols * 2;  // per token and stage
 constexpr int kInputChunks = kInputBytes / kChunk;
 
+// Blocks of a launch whose blocks compute every gridDim.x-th tile of groups: how many tiles these have is known only on
+// the device, and may be a fraction of what would be launched.
+constexpr int64_t kMostGroupBlocks = 1024;
+
 struct LinearParams {
   LinearShape shape;
   LinearGroups groups;  // no tiles: one matrix for all tokens
   MatrixList up;        // gate and up: the groups' up matrices
   int64_t tokens = 0;   // if there are no tiles
+  int code_spans = 0;   // of a row in codes
+  int64_t code_row_bytes = 0;
   int64_t row_groups = 0;
   int64_t row_tiles = 0;
   int64_t token_tiles = 0;

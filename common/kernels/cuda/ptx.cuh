@@ -34,6 +34,12 @@ __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, in
                "r"(valid_bytes)
                : "memory");
 }
+// The same of 4 bytes: 0 or 4 are valid. Through L1, which keeps the rest of their sector for the copies that follow.
+__device__ __forceinline__ void CopyAsync4(void* shared, const void* global, int valid_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(SharedAddress(shared)), "l"(global),
+               "r"(valid_bytes)
+               : "memory");
+}
 // Groups the copies begun since the last call.
 __device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most kGroups of this thread's latest groups are in flight. Other threads' copies need a barrier
@@ -66,21 +72,42 @@ __device__ __forceinline__ void MmaBf16(float (&d)[4], const uint32_t (&a)[4], c
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+// Where the chip has it (compute capability 12.0), as an mma with scales, which are all 1: it has twice the rate.
+// Compute capability 8.0 has no products of FP8; nothing is launched there that has them.
 __device__ __forceinline__ void MmaE4M3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(__CUDA_ARCH_FEAT_SM120_ALL)
+  constexpr uint32_t kOne = 0x7f7f7f7fu;  // four E8M0 scales
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, %10, {%11, %11}, %10, {%11, %11};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(kOne), "h"(uint16_t{0}));
+#elif __CUDA_ARCH__ >= 890
   asm volatile(
       "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
+#else
+  __trap();
 #endif
+}
 
 // Rounds two numbers to nearest even, `low` in the lower half. NaN becomes 0x7fff.
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
+}
+// Two numbers in E4M3, rounded to nearest even, `low` in the lowest byte. Beyond 448 they become 448.
+__device__ __forceinline__ uint32_t PackE4M3(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+  uint16_t packed;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
+#else
+  __trap();
+#endif
 }
 // a b + c of two pairs of BF16 values, subnormals included, rounded once.
 __device__ __forceinline__ uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {

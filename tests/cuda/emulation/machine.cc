@@ -33,6 +33,7 @@ enum class State { kReady, kAtBarrier, kAtWarpOperation, kDone };
 
 struct Copy {
   uint8_t* to = nullptr;
+  int size = 0;
   uint8_t bytes[16] = {};
 };
 
@@ -76,7 +77,7 @@ class EmulatedMachine {
   void Barrier(Site site);
   void Warp(const char* what, Site site, const void* in, void* out, Combine combine, bool orders);
   void Check(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction = nullptr);
-  void CopyAsync(void* to, const void* from, int valid_bytes);
+  void CopyAsync(void* to, const void* from, int bytes, int valid_bytes);
   void WaitCopies(size_t groups);
   [[noreturn]] void Fail(const std::string& what);
 
@@ -357,16 +358,16 @@ void EmulatedMachine::Check(const void* address, int64_t bytes, Access access, b
   if (!wrong.empty()) Fail(wrong);
 }
 
-void EmulatedMachine::CopyAsync(void* to, const void* from, int valid_bytes) {
+void EmulatedMachine::CopyAsync(void* to, const void* from, int bytes, int valid_bytes) {
   const std::optional<int64_t> offset = SharedOffset(to);
   if (!offset) Fail("cp.async to an address that is not shared memory");
-  CheckShared(*offset, 16, Access::kWrite, false);
-  Copy copy{.to = static_cast<uint8_t*>(to)};
+  CheckShared(*offset, bytes, Access::kWrite, false);
+  Copy copy{.to = static_cast<uint8_t*>(to), .size = bytes};
   if (valid_bytes > 0) {
     Check(from, valid_bytes, Access::kRead, false);
     std::memcpy(copy.bytes, from, static_cast<size_t>(valid_bytes));
   }
-  shadow_.SetInFlight(*offset, *offset + 16, true);
+  shadow_.SetInFlight(*offset, *offset + bytes, true);
   running_->open.push_back(copy);
 }
 
@@ -375,9 +376,9 @@ void EmulatedMachine::WaitCopies(size_t groups) {
   while (pending.size() > groups) {
     for (const Copy& copy : pending.front()) {
       const int64_t offset = *SharedOffset(copy.to);
-      shadow_.SetInFlight(offset, offset + 16, false);
-      CheckShared(offset, 16, Access::kWrite, false);
-      std::memcpy(copy.to, copy.bytes, sizeof copy.bytes);
+      shadow_.SetInFlight(offset, offset + copy.size, false);
+      CheckShared(offset, copy.size, Access::kWrite, false);
+      std::memcpy(copy.to, copy.bytes, static_cast<size_t>(copy.size));
     }
     pending.erase(pending.begin());
   }
@@ -428,11 +429,13 @@ void CheckAlignment(const char* what, const void* address, int64_t alignment) {
   TheMachine().Fail(std::string(what) + ": the address is not a multiple of " + std::to_string(alignment));
 }
 
-void CopyAsync(void* shared, const void* global, int valid_bytes) {
-  CheckAlignment("cp.async", shared, 16);
-  if (valid_bytes < 0 || valid_bytes > 16) TheMachine().Fail("cp.async of " + std::to_string(valid_bytes) + " bytes");
-  if (valid_bytes > 0) CheckAlignment("cp.async", global, 16);
-  TheMachine().CopyAsync(shared, global, valid_bytes);
+void CopyAsync(void* shared, const void* global, int bytes, int valid_bytes) {
+  CheckAlignment("cp.async", shared, bytes);
+  if (valid_bytes < 0 || valid_bytes > bytes) {
+    TheMachine().Fail("cp.async of " + std::to_string(valid_bytes) + " bytes of " + std::to_string(bytes));
+  }
+  if (valid_bytes > 0) CheckAlignment("cp.async", global, bytes);
+  TheMachine().CopyAsync(shared, global, bytes, valid_bytes);
 }
 void CommitCopies() {
   Thread& t = TheMachine().thread();

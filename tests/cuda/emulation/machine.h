@@ -83,9 +83,9 @@ void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_w
 // For accesses with addresses that instructions require to be aligned.
 void CheckAlignment(const char* what, const void* address, int64_t alignment);
 
-// cp.async: the bytes arrive when the thread waits for the group, not earlier. Copies valid_bytes of `from` and zeroes
-// the rest of the 16.
-void CopyAsync(void* shared, const void* global, int valid_bytes);
+// cp.async of `bytes`, 4 or 16: they arrive when the thread waits for the group, not earlier. Copies valid_bytes of
+// `from` and zeroes the rest.
+void CopyAsync(void* shared, const void* global, int bytes, int valid_bytes);
 void CommitCopies();
 // Waits until at most `groups` of the latest groups are in flight.
 void WaitCopies(int groups);

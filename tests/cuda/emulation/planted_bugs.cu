@@ -65,6 +65,23 @@ __global__ void Multiply(bool exchanged, const uint16_t* a, const uint16_t* b, f
   for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
 }
 
+// Of FP8: a lane's four codes of a register are neighbours.
+__global__ void MultiplyFp8(bool exchanged, const uint8_t* a, const uint8_t* b, float* out) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const auto four = [](const uint8_t* at, int stride) {
+    uint32_t codes = 0;
+    for (int i = 0; i < 4; ++i) codes |= uint32_t{at[i * stride]} << (8 * i);
+    return codes;
+  };
+  uint32_t a_registers[4], b_registers[2];
+  for (int r = 0; r < 4; ++r) a_registers[r] = four(a + (g + r % 2 * 8) * 32 + r / 2 * 16 + 4 * t, 1);
+  for (int r = 0; r < 2; ++r) b_registers[exchanged ? 1 - r : r] = four(b + (r * 16 + 4 * t) * 8 + g, 8);
+  float d[4] = {};
+  MmaE4M3(d, a_registers, b_registers);
+  if (threadIdx.x >= 32) return;
+  for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
+}
+
 __global__ void Sum(bool atomic, float* out) {
   if (threadIdx.x != 0) return;
   if (atomic) {
@@ -111,6 +128,9 @@ LaunchResult LaunchNeighbours(Neighbours how, const float* in, float* out) {
 }
 LaunchResult LaunchProduct(bool exchanged, const uint16_t* a, const uint16_t* b, float* out) {
   return Launch("product", Multiply, dim3(1), dim3(kThreads), 0, nullptr, exchanged, a, b, out);
+}
+LaunchResult LaunchFp8Product(bool exchanged, const uint8_t* a, const uint8_t* b, float* out) {
+  return Launch("product", MultiplyFp8, dim3(1), dim3(kThreads), 0, nullptr, exchanged, a, b, out);
 }
 LaunchResult LaunchSum(bool atomic, float* out) {
   return Launch("sum", Sum, dim3(2), dim3(kThreads), 0, nullptr, atomic, out);

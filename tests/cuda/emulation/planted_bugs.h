@@ -24,6 +24,8 @@ LaunchResult LaunchNeighbours(Neighbours how, const float* in, float* out);
 
 // out [16, 8] = a [16, 16] b [16, 8] by one mma; the bug: the two registers of B are swapped.
 LaunchResult LaunchProduct(bool exchanged, const uint16_t* a, const uint16_t* b, float* out);
+// The same of FP8, A [16, 32] and B [32, 8].
+LaunchResult LaunchFp8Product(bool exchanged, const uint8_t* a, const uint8_t* b, float* out);
 
 // Two blocks add to one number, with an atomic addition or (the bug) without.
 LaunchResult LaunchSum(bool atomic, float* out);

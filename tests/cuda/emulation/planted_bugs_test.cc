@@ -71,25 +71,37 @@ TEST_F(PlantedBugsTest, MissingSyncWarp) {
   ExpectFinding(LaunchNeighbours(Neighbours::kNoSyncWarp, in_.get(), out_.get()), "of shared memory");
 }
 
+// Results of A [16, depth] times B [depth, 8] that are not what the numbers give.
+template <typename T, typename Value>
+int CountWrong(const std::vector<T>& a, const std::vector<T>& b, Value value, const std::vector<float>& got) {
+  const size_t depth = b.size() / 8;
+  int wrong = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    double sum = 0, magnitude = 0;
+    for (size_t k = 0; k < depth; ++k) {
+      const double term = double{value(a[i / 8 * depth + k])} * value(b[k * 8 + i % 8]);
+      sum += term;
+      magnitude += std::fabs(term);
+    }
+    wrong += std::fabs(got[i] - sum) > Gamma(kMmaRoundings) * magnitude ? 1 : 0;
+  }
+  return wrong;
+}
+
 // No finding: the result is wrong, which the comparison with the truth reveals.
 TEST_F(PlantedBugsTest, WrongFragmentIndex) {
   const std::vector<uint16_t> a = RandomBf16(16 * 16, 2), b = RandomBf16(16 * 8, 3);
+  std::vector<uint8_t> a8, b8;
+  for (const float number : RandomFloats(16 * 32, 4)) a8.push_back(ToE4M3(number));
+  for (const float number : RandomFloats(32 * 8, 5)) b8.push_back(ToE4M3(number));
   const DeviceArray<uint16_t> device_a(a), device_b(b);
+  const DeviceArray<uint8_t> device_a8(a8), device_b8(b8);
   const DeviceArray<float> product(16 * 8);
   for (const bool exchanged : {false, true}) {
     ASSERT_TRUE(Ran(LaunchProduct(exchanged, device_a.get(), device_b.get(), product.get())));
-    const std::vector<float> got = product.Download();
-    int wrong = 0;
-    for (size_t i = 0; i < got.size(); ++i) {
-      double sum = 0, magnitude = 0;
-      for (size_t k = 0; k < 16; ++k) {
-        const double term = double{FromBf16(a[i / 8 * 16 + k])} * FromBf16(b[k * 8 + i % 8]);
-        sum += term;
-        magnitude += std::fabs(term);
-      }
-      wrong += std::fabs(got[i] - sum) > Gamma(kMmaRoundings) * magnitude ? 1 : 0;
-    }
-    EXPECT_EQ(wrong, exchanged ? 128 : 0);
+    EXPECT_EQ(CountWrong(a, b, FromBf16, product.Download()), exchanged ? 128 : 0);
+    ASSERT_TRUE(Ran(LaunchFp8Product(exchanged, device_a8.get(), device_b8.get(), product.get())));
+    EXPECT_EQ(CountWrong(a8, b8, FromE4M3, product.Download()), exchanged ? 128 : 0);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "common/kernels/cuda/attention.h"
 #include "common/kernels/cuda/decode_attention.h"
+#include "common/kernels/cuda/fp8_inputs.h"
 #include "common/kernels/cuda/linear.h"
 #include "common/tensor/packed_matrix.h"
 #include "tests/cuda/emulation/machine.h"
@@ -62,6 +63,23 @@ TEST(BankConflictTest, LinearHasNone) {
       EXPECT_GT(gate_up.accesses, use.accesses);
       EXPECT_EQ(gate_up.conflicts, 0) << "gate and up, " << DTypeName(dtype) << " " << tokens << " tokens";
     }
+  }
+}
+
+TEST(BankConflictTest, LinearOfFp8CodesHasNone) {
+  constexpr int64_t kRows = 128, kCols = 256;
+  const DeviceArray<uint8_t> weights(std::vector<uint8_t>(kRows * kCols, 56));
+  const DeviceArray<float> scales(std::vector<float>(2, 1.0f));
+  for (const int64_t tokens : {16, 128}) {
+    const DeviceArray<uint8_t> codes(std::vector<uint8_t>(static_cast<size_t>(tokens * Fp8RowBytes(kCols)), 56));
+    const DeviceArray<float> y(tokens * kRows);
+    const LinearShape shape{
+        .dtype = DType::kF8E4M3, .rows = kRows, .cols = kCols, .codes = codes.get(), .y = y.get(), .y_stride = kRows};
+    const MatrixPointers matrix{weights.get(), scales.get()};
+    const emulation::BankUse use = Count([&] { return LaunchLinear(shape, matrix, tokens, nullptr); });
+    EXPECT_GE(use.accesses, 64);
+    EXPECT_EQ(use.conflicts, 0) << tokens << " tokens";
+    EXPECT_EQ(Count([&] { return LaunchGateUp(shape, matrix, matrix, tokens, nullptr); }).conflicts, 0);
   }
 }
 

@@ -34,9 +34,7 @@ __global__ void MmaBf16Kernel(const uint32_t* a, const uint32_t* b, float* d) {
 
 __global__ void MmaE4M3Kernel(const uint32_t* a, const uint32_t* b, float* d) {
   MmaOperands operands = LoadOperands(a, b, d);
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
   MmaE4M3(operands.d, operands.a, operands.b);
-#endif
   StoreResult(operands, d);
 }
 
@@ -54,16 +52,21 @@ __global__ void LoadMatrixKernel(const uint16_t* rows, const int32_t* order, boo
   for (int i = 0; i < 4; ++i) registers[4 * lane + i] = got[i];
 }
 
+template <int kBytes>
 __global__ void CopyAsyncKernel(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
   const unsigned lane = threadIdx.x;
   uint8_t* const shared = DynamicShared();
-  CopyAsync16(shared + 16 * lane, from + 16 * lane, valid_bytes[lane]);
+  if constexpr (kBytes == 16) {
+    CopyAsync16(shared + 16 * lane, from + 16 * lane, valid_bytes[lane]);
+  } else {
+    CopyAsync4(shared + 4 * lane, from + 4 * lane, valid_bytes[lane]);
+  }
   CommitCopies();
   WaitCopies<0>();
   __syncthreads();
   // The neighbour's element, so that the barrier matters.
   const unsigned other = lane ^ 1;
-  for (int i = 0; i < 16; ++i) to[16 * other + i] = shared[16 * other + i];
+  for (int i = 0; i < kBytes; ++i) to[kBytes * other + i] = shared[kBytes * other + i];
 }
 
 constexpr unsigned kThreads = 128;
@@ -72,6 +75,10 @@ __device__ __forceinline__ int64_t Element() { return int64_t{blockIdx.x} * kThr
 __global__ void PackBf16Kernel(const float* low, const float* high, int64_t n, uint32_t* out) {
   const int64_t i = Element();
   if (i < n) out[i] = PackBf16(low[i], high[i]);
+}
+__global__ void PackE4M3Kernel(const float* low, const float* high, int64_t n, uint32_t* out) {
+  const int64_t i = Element();
+  if (i < n) out[i] = PackE4M3(low[i], high[i]);
 }
 __global__ void FmaBf16x2Kernel(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out) {
   const int64_t i = Element();
@@ -105,10 +112,16 @@ LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool tr
   return Launch("ldmatrix", LoadMatrixKernel, dim3(1), dim3(32), 512, nullptr, rows, order, transposed, registers);
 }
 LaunchResult ProbeCopyAsync(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
-  return Launch("cp.async", CopyAsyncKernel, dim3(1), dim3(32), 512, nullptr, from, valid_bytes, to);
+  return Launch("cp.async", CopyAsyncKernel<16>, dim3(1), dim3(32), 512, nullptr, from, valid_bytes, to);
+}
+LaunchResult ProbeCopyAsync4(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
+  return Launch("cp.async", CopyAsyncKernel<4>, dim3(1), dim3(32), 128, nullptr, from, valid_bytes, to);
 }
 LaunchResult ProbePackBf16(const float* low, const float* high, int64_t n, uint32_t* out) {
   return Launch("pack", PackBf16Kernel, Blocks(n), dim3(kThreads), 0, nullptr, low, high, n, out);
+}
+LaunchResult ProbePackE4M3(const float* low, const float* high, int64_t n, uint32_t* out) {
+  return Launch("pack e4m3", PackE4M3Kernel, Blocks(n), dim3(kThreads), 0, nullptr, low, high, n, out);
 }
 LaunchResult ProbeFmaBf16x2(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out) {
   return Launch("fma", FmaBf16x2Kernel, Blocks(n), dim3(kThreads), 0, nullptr, a, b, c, n, out);

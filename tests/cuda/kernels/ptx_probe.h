@@ -16,9 +16,12 @@ LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool tr
 
 // Lane l copies valid_bytes[l] bytes of the 16 at from + 16 l; to: [32, 16].
 LaunchResult ProbeCopyAsync(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to);
+// The same of 4 bytes at from + 4 l; to: [32, 4].
+LaunchResult ProbeCopyAsync4(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to);
 
 // n elements each.
 LaunchResult ProbePackBf16(const float* low, const float* high, int64_t n, uint32_t* out);
+LaunchResult ProbePackE4M3(const float* low, const float* high, int64_t n, uint32_t* out);
 LaunchResult ProbeFmaBf16x2(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out);
 LaunchResult ProbeMaxAbsBf16x2(const uint32_t* a, const uint32_t* b, int64_t n, uint32_t* out);
 LaunchResult ProbeExp2(const float* x, int64_t n, float* out);

@@ -108,18 +108,23 @@ TEST(PtxTest, LoadMatrix) {
   }
 }
 
-TEST(PtxTest, CopyAsyncFillsWithZeros) {
-  std::vector<uint8_t> from(32 * 16);
+void CheckCopyAsync(size_t bytes, int32_t most_valid, int32_t step,
+                    LaunchResult (*probe)(const uint8_t*, const int32_t*, uint8_t*)) {
+  std::vector<uint8_t> from(32 * bytes);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i % 255 + 1);
   std::vector<int32_t> valid(32);
-  for (int lane = 0; lane < 32; ++lane) valid[static_cast<size_t>(lane)] = lane % 17;
-  const DeviceArray<uint8_t> device_from(from), to(32 * 16);
+  for (int lane = 0; lane < 32; ++lane) valid[static_cast<size_t>(lane)] = lane * step % (most_valid + step);
+  const DeviceArray<uint8_t> device_from(from), to(static_cast<int64_t>(from.size()));
   const DeviceArray<int32_t> device_valid(valid);
-  ASSERT_TRUE(Ran(ProbeCopyAsync(device_from.get(), device_valid.get(), to.get())));
+  ASSERT_TRUE(Ran(probe(device_from.get(), device_valid.get(), to.get())));
   const std::vector<uint8_t> got = to.Download();
   for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_EQ(got[i], static_cast<int32_t>(i % 16) < valid[i / 16] ? from[i] : 0) << "lane " << i / 16;
+    ASSERT_EQ(got[i], static_cast<int32_t>(i % bytes) < valid[i / bytes] ? from[i] : 0) << "lane " << i / bytes;
   }
+}
+TEST(PtxTest, CopyAsyncFillsWithZeros) {
+  CheckCopyAsync(16, 16, 1, ProbeCopyAsync);
+  CheckCopyAsync(4, 4, 4, ProbeCopyAsync4);
 }
 
 std::vector<float> InterestingFloats() {
@@ -149,6 +154,28 @@ TEST(PtxTest, PackBf16RoundsToNearestEven) {
     ASSERT_EQ(got[i], uint32_t{ToBf16(low[i])} | uint32_t{ToBf16(high[i])} << 16) << low[i] << " " << high[i];
   }
   EXPECT_EQ(got.back(), 0x3f807fffu);
+}
+
+// Numbers around all of E4M3's, midpoints between them, and what is beyond.
+TEST(PtxTest, PackE4M3RoundsToNearestEvenAndSaturates) {
+  if (!HasFp8Mma()) GTEST_SKIP() << DeviceName() << " has no E4M3";
+  std::vector<float> low = InterestingFloats();
+  for (uint32_t code = 0; code < 0x7e; ++code) {
+    const float here = FromE4M3(static_cast<uint8_t>(code)), next = FromE4M3(static_cast<uint8_t>(code + 1));
+    for (const float value : {here, (here + next) / 2}) {
+      for (const float near : {std::nextafterf(value, 0), value, std::nextafterf(value, 1000)}) low.push_back(near);
+    }
+  }
+  std::vector<float> high;
+  for (const float value : low) high.push_back(-value);
+  const auto n = static_cast<int64_t>(low.size());
+  const DeviceArray<float> device_low(low), device_high(high);
+  const DeviceArray<uint32_t> out(n);
+  ASSERT_TRUE(Ran(ProbePackE4M3(device_low.get(), device_high.get(), n, out.get())));
+  const std::vector<uint32_t> got = out.Download();
+  for (size_t i = 0; i < low.size(); ++i) {
+    ASSERT_EQ(got[i], ToE4M3(low[i]) | uint32_t{ToE4M3(high[i])} << 8) << low[i];
+  }
 }
 
 // The result is the BF16 number nearest to the exact one: no neighbour is nearer.

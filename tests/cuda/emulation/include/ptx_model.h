@@ -17,7 +17,10 @@ inline uint8_t* DynamicShared() { return emulation::DynamicShared(); }
 // ---- Copies
 
 inline void CopyAsync16(void* shared, const void* global, int valid_bytes) {
-  emulation::CopyAsync(shared, global, valid_bytes);
+  emulation::CopyAsync(shared, global, 16, valid_bytes);
+}
+inline void CopyAsync4(void* shared, const void* global, int valid_bytes) {
+  emulation::CopyAsync(shared, global, 4, valid_bytes);
 }
 inline void CommitCopies() { emulation::CommitCopies(); }
 template <int kGroups>
@@ -166,6 +169,17 @@ inline uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
   };
   return half(0) | half(16) << 16;
 }
+// The nearest number; of two as near, the one with an even code.
+inline uint32_t RoundToE4M3(float value) {
+  if (std::isnan(value)) return 0x7f;
+  const uint32_t sign = std::signbit(value) ? 0x80 : 0;
+  const double magnitude = std::fabs(double{value});
+  if (magnitude >= 448) return sign | 0x7e;
+  const int exponent = magnitude < 0x1p-6 ? -6 : std::ilogb(magnitude);
+  const auto steps = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, 3 - exponent)));  // up to 16
+  return sign | (steps + (static_cast<uint32_t>(exponent + 6) << 3));
+}
+inline uint32_t PackE4M3(float low, float high) { return RoundToE4M3(low) | RoundToE4M3(high) << 8; }
 inline uint32_t MaxAbsBf16x2(uint32_t a, uint32_t b) {
   const auto half = [&](int shift) { return std::max(a >> shift & 0xffffu, b >> shift & 0x7fffu); };
   return half(0) | half(16) << 16;
