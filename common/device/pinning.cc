@@ -45,6 +45,7 @@ void Pinning::Pin(const uint8_t* data, int64_t bytes, HostAccess access) {
     if (registration.ok()) {
       slices_.push_back(*std::move(registration));
       pinned += slice;
+      registered_ = pinned;
       wait = kFirstRetrySeconds;
       continue;
     }

@@ -1,6 +1,7 @@
 // Host memory registered with a device, for fast and asynchronous copies.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <thread>
@@ -38,6 +39,9 @@ class Pinning {
   // Retries a refused slice if enough time has passed on the device's clock. Thread-safe; does not wait.
   void Retry();
 
+  // Thread-safe.
+  int64_t registered_bytes() const { return registered_; }
+
  private:
   void Pin(const uint8_t* data, int64_t bytes, HostAccess access);
   bool stopped() {
@@ -50,6 +54,7 @@ class Pinning {
   Device& device_;
   const std::function<void(int64_t pinned, const absl::Status& status)> on_change_;
   std::vector<Registration> slices_;  // used only by the thread
+  std::atomic<int64_t> registered_ = 0;
   Mutex mutex_;
   Condition changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -158,15 +158,26 @@ class DecodeServer {
     return absl::OkStatus();
   }
 
+  // Null without a device, or if the machine has others but not this one: a node with a broken GPU still serves.
+  absl::StatusOr<ForwardPass*> BuildHybrid(int64_t max_rows) {
+    if (config_.device == "none") return nullptr;
+    auto hybrid = HybridDevice::Create(config_, *weights_, kernels_, *workers_, *pool_, max_rows, trace_.get());
+    if (absl::IsNotFound(hybrid.status())) {
+      spdlog::warn("the CPU computes everything until this role starts again: {}",
+                   std::string(hybrid.status().message()));
+      return nullptr;
+    }
+    MOE_ASSIGN_OR_RETURN(hybrid_, std::move(hybrid));
+    MOE_ASSIGN_OR_RETURN(lent_device_, LentDevice::Lend(DecodeDevicePath(config_.node)));
+    loop_options_.lent_device = lent_device_.get();
+    metrics_.device.Set(1);
+    return &hybrid_->forward();
+  }
+
   absl::StatusOr<ForwardPass*> BuildForward() {
     const int64_t max_rows = loop_options_.max_rows();
-    if (config_.device != "none") {
-      MOE_ASSIGN_OR_RETURN(
-          hybrid_, HybridDevice::Create(config_, *weights_, kernels_, *workers_, *pool_, max_rows, trace_.get()));
-      MOE_ASSIGN_OR_RETURN(lent_device_, LentDevice::Lend(DecodeDevicePath(config_.node)));
-      loop_options_.lent_device = lent_device_.get();
-      return &hybrid_->forward();
-    }
+    MOE_ASSIGN_OR_RETURN(ForwardPass * hybrid, BuildHybrid(max_rows));
+    if (hybrid != nullptr) return hybrid;
     model::Engine::Options options;
     options.max_rows = max_rows;
     if (trace_ != nullptr) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/telemetry/metrics.h"
+#include "services/prefill/prefill_backends.h"
 
 namespace moestro::prefill {
 
@@ -38,8 +39,21 @@ struct PrefillMetrics {
         devices(registry.AddGauge("moestro_prefill_devices", "Devices that the last streamed prompt ended on")),
         lost_devices(registry.AddCounter("moestro_prefill_devices_lost_total",
                                          "Devices that failed, stalled or were reclaimed during a prompt on several")),
+        named_devices(registry.AddGauge("moestro_prefill_devices_named", "Devices that the settings name for prompts")),
+        open_devices(registry.AddGauge("moestro_prefill_devices_open", "Of these, devices that could be opened")),
+        ring_slots(registry.AddGauge("moestro_prefill_ring_slots",
+                                     "Experts that a device holds at a time; 0: no prompt is streamed")),
+        registered_bytes(registry.AddGauge("moestro_prefill_registered_weight_bytes",
+                                           "Weights registered for fast copies, with the device that has fewest")),
         link_bytes(registry.AddCounter("moestro_prefill_link_bytes_total",
                                        "Bytes that devices exchanged for prompts on several")) {}
+
+  void Update(const PrefillBackends::State& state) {
+    named_devices.Set(static_cast<double>(state.devices));
+    open_devices.Set(static_cast<double>(state.open));
+    ring_slots.Set(static_cast<double>(state.ring_slots));
+    registered_bytes.Set(static_cast<double>(state.registered_bytes));
+  }
 
   prometheus::Counter& tokens;
   prometheus::Counter& requests;
@@ -58,6 +72,10 @@ struct PrefillMetrics {
   prometheus::Gauge& ring_occupancy;
   prometheus::Gauge& devices;
   prometheus::Counter& lost_devices;
+  prometheus::Gauge& named_devices;
+  prometheus::Gauge& open_devices;
+  prometheus::Gauge& ring_slots;
+  prometheus::Gauge& registered_bytes;
   prometheus::Counter& link_bytes;
 };
 

@@ -2,6 +2,7 @@
 // prompt time. Prompts skip a device that hangs or is unavailable until it is back.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
@@ -47,6 +48,10 @@ class MultiDevicePrefill final : public PromptPrefill {
   // Only whole-machine prompts use borrowed devices.
   void UseWholeMachine(bool whole) override { whole_machine_ = whole; }
   StreamCounters run_counters() const override { return counters_; }
+  // False while a rank that was left behind still uses its device.
+  bool idle() const {
+    return std::ranges::all_of(in_use_, [](const std::weak_ptr<const void>& use) { return use.expired(); });
+  }
   absl::Status WriteTrace(const std::string& path) const override;
 
  private:

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/base/steady_seconds.h"
 #include "common/device/host/host_device.h"
 #include "common/engine/cuda/backend.h"
 #include "common/engine/host/host_prefill.h"
@@ -74,14 +75,17 @@ struct PrefillBackends::CudaRank {
   const std::unique_ptr<engine::RankKernels> kernels;
 };
 
-absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const PrefillConfig& config,
-                                                              const device::DeviceName& name, const CpuKernels& kernels,
-                                                              WorkerPool& workers) const {
+PrefillBackends::PrefillBackends(const PrefillConfig& config, const CpuKernels& kernels, WorkerPool& workers)
+    : config_(config), kernels_(kernels), workers_(workers) {}
+
+PrefillBackends::~PrefillBackends() = default;
+
+absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const device::DeviceName& name) const {
   const weights::ModelSpec& spec = model_->segment->spec();
-  const int64_t bytes = config.stream.memory_bytes;
+  const int64_t bytes = config_.stream.memory_bytes;
   Device opened;
   if (name.cuda_ordinal) {
-    const int64_t weight_bytes = model_->segment->header().total_bytes, pin_bytes = config.stream.pin_bytes;
+    const int64_t weight_bytes = model_->segment->header().total_bytes, pin_bytes = config_.stream.pin_bytes;
     MOE_ASSIGN_OR_RETURN(
         engine::CudaPrefillBackend backend,
         engine::OpenCudaPrefill({.ordinal = *name.cuda_ordinal,
@@ -93,32 +97,36 @@ absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const PrefillConfi
   } else {
     opened.device = device::NewHostDevice({.memory_bytes = bytes > 0 ? bytes : kDefaultHostBytes});
     opened.compute =
-        std::make_unique<engine::HostPrefill>(spec, model_->weights, kernels, workers, config.chunk_tokens);
+        std::make_unique<engine::HostPrefill>(spec, model_->weights, kernels_, workers_, config_.chunk_tokens);
   }
   opened.prefill =
-      std::make_unique<StreamPrefill>(*opened.device, spec, model_->weights, *opened.compute, LimitsOf(config.stream));
+      std::make_unique<StreamPrefill>(*opened.device, spec, model_->weights, *opened.compute, LimitsOf(config_.stream));
   return opened;
 }
 
-absl::StatusOr<PromptDevice> PrefillBackends::Rank(const PrefillConfig& config, const device::DeviceName& name,
-                                                   const CpuKernels& kernels, const WorkerPool& workers, int64_t rank) {
-  Device& device = devices_[static_cast<size_t>(rank)];
-  if (name.cuda_ordinal) {
+absl::StatusOr<PromptDevice> PrefillBackends::Rank(size_t index) {
+  Named& named = named_[index];
+  Device& device = *named.opened;
+  PromptDevice made{.name = named.name.Text(), .rank = {}, .single = device.prefill.get(), .workers = nullptr};
+  if (named.name.cuda_ordinal) {
     MOE_ASSIGN_OR_RETURN(auto rank_kernels,
                          engine::NewCudaRankKernels(*device.device, model_->segment->spec(), model_->weights));
     const auto gpu = std::make_shared<CudaRank>(model_, device.device, std::move(rank_kernels));
-    return PromptDevice{.name = name.Text(),
-                        .rank = {.device = gpu->device.get(), .kernels = gpu->kernels.get(), .owner = gpu},
-                        .single = device.prefill.get(),
-                        .workers = nullptr};
+    made.rank = {.device = gpu->device.get(), .kernels = gpu->kernels.get(), .owner = gpu};
+  } else {
+    const auto rank = static_cast<int64_t>(index);
+    const auto host = std::make_shared<HostRank>(model_, device.device,
+                                                 ShareOf(config_, workers_.own_threads(), rank, std::ssize(named_)),
+                                                 kernels_, config_.chunk_tokens);
+    made.name = absl::StrCat(std::string(device.device->name()), " ", rank);
+    made.rank = {.device = host->device.get(), .kernels = &host->kernels, .owner = host};
+    made.workers = &host->workers;
   }
-  const auto host = std::make_shared<HostRank>(model_, device.device,
-                                               ShareOf(config, workers.own_threads(), rank, std::ssize(devices_)),
-                                               kernels, config.chunk_tokens);
-  return PromptDevice{.name = absl::StrCat(std::string(device.device->name()), " ", rank),
-                      .rank = {.device = host->device.get(), .kernels = &host->kernels, .owner = host},
-                      .single = device.prefill.get(),
-                      .workers = &host->workers};
+  if (config_.stream.borrows() && index + 1 == named_.size()) {
+    made.name += " (decode's)";
+    made.borrow = [path = DecodeDevicePath(config_.node)] { return DeviceLoan::Borrow(path); };
+  }
+  return made;
 }
 
 absl::StatusOr<std::unique_ptr<PrefillBackends>> PrefillBackends::Create(
@@ -127,81 +135,185 @@ absl::StatusOr<std::unique_ptr<PrefillBackends>> PrefillBackends::Create(
   MOE_ASSIGN_OR_RETURN(const std::vector<device::DeviceName> names, config.stream.DeviceNames());
   if (names.empty()) return nullptr;
   MOE_ASSIGN_OR_RETURN(model::ModelWeights weights, model::BindWeights(*segment));
-  std::unique_ptr<PrefillBackends> streaming(new PrefillBackends());
-  streaming->model_ = std::make_shared<Model>(std::move(segment), std::move(weights));
-  const Model& model = *streaming->model_;
-  const weights::ModelSpec& spec = model.segment->spec();
-  const auto computed_without = [&](const absl::Status& status) {
-    spdlog::warn("{} is not used, all prompts are computed in place: {}", config.stream.DeviceFlag(),
-                 std::string(status.message()));
-    return nullptr;
-  };
-  for (const device::DeviceName& name : names) {
-    absl::StatusOr<Device> opened = streaming->Open(config, name, kernels, workers);
-    if (!opened.ok()) return computed_without(opened.status());
-    streaming->devices_.push_back(*std::move(opened));
-  }
-  if (names.size() > 1) {
-    std::vector<PromptDevice> ranks;
-    for (int64_t rank = 0; rank < std::ssize(names); ++rank) {
-      absl::StatusOr<PromptDevice> device =
-          streaming->Rank(config, names[static_cast<size_t>(rank)], kernels, workers, rank);
-      if (!device.ok()) return computed_without(device.status());
-      ranks.push_back(*std::move(device));
-    }
-    if (config.stream.borrows()) {
-      ranks.back().name += " (decode's)";
-      ranks.back().borrow = [path = DecodeDevicePath(config.node)] { return DeviceLoan::Borrow(path); };
-    }
-    streaming->group_ = std::make_unique<MultiDevicePrefill>(
-        spec, model.weights, std::move(ranks),
-        MultiDevicePrefill::Options{LimitsOf(config.stream), config.stream.device_timeout_seconds});
-  }
-  const int64_t shortest = std::min(config.stream.from_tokens, spec.max_position_embeddings);
-  const model::MlaForm form = streaming->prefill().FormFor(config.mla_form.ForPrompt(shortest));
-  if (const absl::Status fits = streaming->prefill().CheckFits({0, shortest}, form); !fits.ok()) {
-    return computed_without(fits);
-  }
-  const Device& first = streaming->devices_[0];
-  const auto plan = first.prefill->Plan(shortest, form);
-  spdlog::info("prompts of {} tokens and more stream through {} with {} bytes: {} of {} experts of a layer fit",
-               config.stream.from_tokens,
-               names.size() == 1 ? std::string(first.device->name())
-                                 : absl::StrCat(names.size(), " devices (", config.stream.DeviceFlag(), "), each"),
-               first.device->memory_bytes(), plan.ok() ? plan->ring_slots : 0, spec.num_experts);
-  streaming->PinWeights(config.stream.pin_bytes);
-  return streaming;
+  std::unique_ptr<PrefillBackends> backends(new PrefillBackends(config, kernels, workers));
+  backends->model_ = std::make_shared<Model>(std::move(segment), std::move(weights));
+  for (const device::DeviceName& name : names) backends->named_.push_back({.name = name});
+  backends->OpenMissing();
+  backends->retry_at_ = SteadySeconds() + kRetrySeconds;
+  return backends;
 }
 
-void PrefillBackends::PinWeights(int64_t limit_bytes) {
-  const weights::SegmentHeader& header = model_->segment->header();
-  for (Device& device : devices_) {
-    device.weights = Pin(*device.device, "the weights",
-                         {reinterpret_cast<const uint8_t*>(&header), static_cast<size_t>(header.total_bytes)},
-                         {.limit_bytes = limit_bytes});
+PromptPrefill* PrefillBackends::prefill() {
+  if (group_ != nullptr) return group_.get();
+  return named_.size() == 1 && named_[0].opened ? named_[0].opened->prefill.get() : nullptr;
+}
+
+void PrefillBackends::OpenMissing() {
+  const bool streams = !opened().empty();
+  bool more = false, refused = false;
+  for (Named& each : named_) {
+    if (each.opened) continue;
+    absl::StatusOr<Device> device = Open(each.name);
+    if (device.ok()) {
+      each.opened = *std::move(device);
+      more = true;
+    } else if (each.refused != device.status()) {
+      each.refused = device.status();
+      refused = true;
+    }
   }
+  if (more && named_.size() > 1) refused |= !MakeGroup();
+  if (const absl::Status fits = streams || !more ? absl::OkStatus() : CheckShortest(); !fits.ok()) {
+    group_.reset();
+    for (Named& each : named_) {
+      if (!each.opened) continue;
+      each.opened.reset();
+      refused |= each.refused != fits;
+      each.refused = fits;
+    }
+    more = false;
+  }
+  if (refused) LogRefused();
+  if (more) {
+    ring_slots_ = RingSlots();
+    LogOpened();
+  }
+  for (Named& each : named_) {
+    if (!each.opened || each.opened->weights != nullptr) continue;
+    each.refused = absl::OkStatus();
+    PinWeights(*each.opened);
+    if (pool_ != nullptr) PinPool(*each.opened);
+  }
+  UpdateState();
+}
+
+bool PrefillBackends::MakeGroup() {
+  group_.reset();
+  bool complete = true;
+  std::vector<PromptDevice> ranks;
+  for (size_t i = 0; i < named_.size(); ++i) {
+    if (!named_[i].opened) continue;
+    absl::StatusOr<PromptDevice> rank = Rank(i);
+    if (rank.ok()) {
+      ranks.push_back(*std::move(rank));
+    } else {
+      named_[i].opened.reset();
+      named_[i].refused = rank.status();
+      complete = false;
+    }
+  }
+  if (ranks.empty()) return complete;
+  group_ = std::make_unique<MultiDevicePrefill>(
+      model_->segment->spec(), model_->weights, std::move(ranks),
+      MultiDevicePrefill::Options{LimitsOf(config_.stream), config_.stream.device_timeout_seconds});
+  return complete;
+}
+
+std::vector<const PrefillBackends::Device*> PrefillBackends::opened() const {
+  std::vector<const Device*> opened;
+  for (const Named& each : named_) {
+    if (each.opened) opened.push_back(&*each.opened);
+  }
+  return opened;
+}
+
+// A borrowed device may be the only one, and is not to be had at all times.
+absl::Status PrefillBackends::CheckShortest() {
+  if (opened().empty()) return absl::OkStatus();  // as the log says
+  StreamPrefill& first = *opened().front()->prefill;
+  const absl::Status fits = first.CheckFits({0, shortest()}, ShortestForm(first));
+  if (fits.ok() || group_ == nullptr) return fits;
+  return group_->CheckFits({0, shortest()}, ShortestForm(first));
+}
+
+void PrefillBackends::LogOpened() const {
+  const std::vector<const Device*> devices = opened();
+  spdlog::info("prompts of {} tokens and more stream through {} with {} bytes: {} of {} experts of a layer fit",
+               config_.stream.from_tokens,
+               devices.size() == 1 ? std::string(devices[0]->device->name())
+                                   : absl::StrCat(devices.size(), " devices (", config_.stream.DeviceFlag(), "), each"),
+               devices[0]->device->memory_bytes(), ring_slots_, model_->segment->spec().num_experts);
+}
+
+void PrefillBackends::LogRefused() const {
+  if (opened().empty()) {
+    spdlog::warn("{} is not used, all prompts are computed in place: {}", config_.stream.DeviceFlag(),
+                 std::string(named_[0].refused.message()));
+    return;
+  }
+  for (const Named& each : named_) {
+    if (each.refused.ok()) continue;
+    spdlog::warn("{} of {} is not used: {}", each.name.Text(), config_.stream.DeviceFlag(),
+                 std::string(each.refused.message()));
+  }
+}
+
+int64_t PrefillBackends::shortest() const {
+  return std::min(config_.stream.from_tokens, model_->segment->spec().max_position_embeddings);
+}
+
+model::MlaForm PrefillBackends::ShortestForm(const StreamPrefill& prefill) const {
+  return prefill.FormFor(config_.mla_form.ForPrompt(shortest()));
+}
+
+int64_t PrefillBackends::RingSlots() const {
+  const std::vector<const Device*> devices = opened();
+  if (devices.empty()) return 0;
+  const auto plan = devices[0]->prefill->Plan(shortest(), ShortestForm(*devices[0]->prefill));
+  return plan.ok() ? plan->ring_slots : 0;
+}
+
+void PrefillBackends::PinWeights(Device& device) const {
+  const weights::SegmentHeader& header = model_->segment->header();
+  device.weights = Pin(*device.device, "the weights",
+                       {reinterpret_cast<const uint8_t*>(&header), static_cast<size_t>(header.total_bytes)},
+                       {.limit_bytes = config_.stream.pin_bytes});
+}
+
+void PrefillBackends::PinPool(Device& device) const {
+  device.pool =
+      Pin(*device.device, "the KV pool", pool_->PagesMemory(), {.access = device::HostAccess::kReadsAndWrites});
 }
 
 void PrefillBackends::UsePool(const std::shared_ptr<const kv::KvPoolMapping>& pool) {
   if (pool == pool_) return;
-  for (Device& device : devices_) device.pool.reset();  // before its mapping
+  for (Named& each : named_) {
+    if (each.opened) each.opened->pool.reset();  // before its mapping
+  }
   pool_ = pool;
   if (pool_ == nullptr) return;
-  for (Device& device : devices_) {
-    device.pool =
-        Pin(*device.device, "the KV pool", pool->PagesMemory(), {.access = device::HostAccess::kReadsAndWrites});
+  for (Named& each : named_) {
+    if (each.opened) PinPool(*each.opened);
   }
 }
 
-void PrefillBackends::BetweenPrompts() {
+void PrefillBackends::BetweenPrompts(double now) {
   if (pool_ != nullptr && !pool_->HasOwner()) {
     spdlog::info("the KV pool {} has lost its owner: its memory is released", pool_->name());
     UsePool(nullptr);
   }
-  for (Device& device : devices_) {
-    device.weights->Retry();
-    if (device.pool != nullptr) device.pool->Retry();
+  const bool missing = opened().size() < named_.size();
+  if (missing && now >= retry_at_ && (group_ == nullptr || group_->idle())) {
+    retry_at_ = now + kRetrySeconds;
+    OpenMissing();
   }
+  for (Named& each : named_) {
+    if (!each.opened) continue;
+    each.opened->weights->Retry();
+    if (each.opened->pool != nullptr) each.opened->pool->Retry();
+  }
+  UpdateState();
+}
+
+void PrefillBackends::UpdateState() {
+  const std::vector<const Device*> devices = opened();
+  State state{.devices = std::ssize(named_), .open = std::ssize(devices), .ring_slots = ring_slots_};
+  for (const Device* device : devices) {
+    const int64_t registered = device->weights->registered_bytes();
+    state.registered_bytes = device == devices[0] ? registered : std::min(state.registered_bytes, registered);
+  }
+  MutexLock lock(mutex_);
+  state_ = state;
 }
 
 }  // namespace moestro::prefill

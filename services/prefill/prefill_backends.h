@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
 #include "common/device/device.h"
+#include "common/device/device_name.h"
 #include "common/device/pinning.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/kv/lease_writer.h"
@@ -20,19 +23,37 @@ namespace moestro::prefill {
 
 class PrefillBackends {
  public:
-  // Null if prompts are not streamed, or cannot be; in the second case the log gives the reason once. Errors come from
-  // the weights. Kernels and workers must outlive this object. A rank that hangs keeps the segment.
+  // Seconds from a try to open the devices that are missing to the next.
+  static constexpr double kRetrySeconds = 30;
+
+  // Null if the settings name no device. Opens those that it can; the log gives the reason for the others. Errors come
+  // from the weights. Kernels and workers must outlive this object. A rank that hangs keeps the segment.
   static absl::StatusOr<std::unique_ptr<PrefillBackends>> Create(const PrefillConfig& config,
                                                                  std::shared_ptr<const weights::WeightSegment> segment,
                                                                  const CpuKernels& kernels, WorkerPool& workers);
+  ~PrefillBackends();
 
-  PromptPrefill& prefill() { return group_ == nullptr ? static_cast<PromptPrefill&>(*devices_[0].prefill) : *group_; }
+  // What streams prompts; null: no device can. Valid until BetweenPrompts.
+  PromptPrefill* prefill();
   // Sets the pool that prompts write from now on, or null. Prepares copies to it in the background. Call it between
   // prompts.
   void UsePool(const std::shared_ptr<const kv::KvPoolMapping>& pool);
   // Unmaps a pool whose owner has gone. Registered pages stay allocated when their name and contents are freed, and a
-  // successor may need them. Also retries refused registrations.
-  void BetweenPrompts();
+  // successor may need them. Also retries refused registrations, and devices that could not be opened: their memory may
+  // be free by now. `now`: SteadySeconds.
+  void BetweenPrompts(double now);
+
+  // Thread-safe.
+  struct State {
+    int64_t devices = 0;           // that the settings name
+    int64_t open = 0;              // of these
+    int64_t ring_slots = 0;        // experts of a layer that a device holds at a time; 0: nothing is streamed
+    int64_t registered_bytes = 0;  // of the weights, with the device that has fewest
+  };
+  State state() const {
+    MutexLock lock(mutex_);
+    return state_;
+  }
 
  private:
   struct Model {
@@ -48,19 +69,44 @@ class PrefillBackends {
     std::unique_ptr<device::Pinning> weights;  // registered
     std::unique_ptr<device::Pinning> pool;
   };
+  // A device that the settings name.
+  struct Named {
+    device::DeviceName name;
+    std::optional<Device> opened = std::nullopt;
+    absl::Status refused = absl::OkStatus();  // why it is not open, as the log has said
+  };
 
-  PrefillBackends() = default;
-  // Device and compute.
-  absl::StatusOr<Device> Open(const PrefillConfig& config, const device::DeviceName& name, const CpuKernels& kernels,
-                              WorkerPool& workers) const;
-  absl::StatusOr<PromptDevice> Rank(const PrefillConfig& config, const device::DeviceName& name,
-                                    const CpuKernels& kernels, const WorkerPool& workers, int64_t rank);
-  void PinWeights(int64_t limit_bytes);
+  PrefillBackends(const PrefillConfig& config, const CpuKernels& kernels, WorkerPool& workers);
+  // Opens what is missing and can be opened. Closes all if the shortest prompt to stream does not fit.
+  void OpenMissing();
+  absl::StatusOr<Device> Open(const device::DeviceName& name) const;
+  // Of the device with this index in `named_`.
+  absl::StatusOr<PromptDevice> Rank(size_t index);
+  // Of the open devices. False if some cannot be ranks; it closes them.
+  bool MakeGroup();
+  std::vector<const Device*> opened() const;
+  // Tokens of the shortest prompt that is streamed; its form; whether a device has room for it.
+  int64_t shortest() const;
+  model::MlaForm ShortestForm(const StreamPrefill& prefill) const;
+  absl::Status CheckShortest();
+  int64_t RingSlots() const;
+  void LogOpened() const;
+  void LogRefused() const;
+  void PinWeights(Device& device) const;
+  void PinPool(Device& device) const;
+  void UpdateState();
 
+  const PrefillConfig config_;
+  const CpuKernels& kernels_;
+  WorkerPool& workers_;
   std::shared_ptr<Model> model_;
   std::shared_ptr<const kv::KvPoolMapping> pool_;  // null: none yet
-  std::vector<Device> devices_;
+  std::vector<Named> named_;
   std::unique_ptr<MultiDevicePrefill> group_;  // null: one device
+  int64_t ring_slots_ = 0;
+  double retry_at_ = 0;  // SteadySeconds
+  mutable Mutex mutex_;
+  State state_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace moestro::prefill

@@ -57,9 +57,9 @@ int64_t PrefillRunner::ChunkEnd(const PrefillJob& job, int64_t begin) const {
 // Scores need the logits of all positions; a streamed run gives few.
 bool PrefillRunner::StreamsFrom(const PrefillJob& job, int64_t begin) const {
   const int64_t left = job.prompt_tokens - begin;
-  if (stream_.prefill == nullptr || job.score_top || left < stream_.from_tokens) return false;
-  const model::MlaForm form = stream_.prefill->FormFor(FormAt(job, begin));
-  const absl::Status fits = stream_.prefill->CheckFits({begin, job.prompt_tokens}, form);
+  if (streamed_ == nullptr || job.score_top || left < stream_.from_tokens) return false;
+  const model::MlaForm form = streamed_->FormFor(FormAt(job, begin));
+  const absl::Status fits = streamed_->CheckFits({begin, job.prompt_tokens}, form);
   if (!fits.ok()) {
     spdlog::warn("[{}] {} tokens are computed in place, not streamed: {}", job.request_id, left,
                  std::string(fits.message()));
@@ -89,11 +89,10 @@ absl::Status PrefillRunner::Stream(std::span<const model::EngineRow> rows, model
                                          if (pass.end < std::ssize(rows)) progress(pass.end);
                                        },
                                    .on_step = [&] { heartbeat_->Beat(); }};
-  const absl::Status status =
-      stream_.prefill->Run(rows, std::span(&pages, 1), form, interrupted, stream_events, on_logits);
-  if (events.on_streamed) events.on_streamed(stream_.prefill->run_counters());
+  const absl::Status status = streamed_->Run(rows, std::span(&pages, 1), form, interrupted, stream_events, on_logits);
+  if (events.on_streamed) events.on_streamed(streamed_->run_counters());
   if (!stream_.trace_file.empty()) {
-    const absl::Status written = stream_.prefill->WriteTrace(stream_.trace_file);
+    const absl::Status written = streamed_->WriteTrace(stream_.trace_file);
     if (!written.ok()) spdlog::warn("--trace-file: {}", std::string(written.message()));
   }
   return status;
@@ -139,7 +138,8 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
   const absl::Cleanup rest = [&] {
     if (cores_ != nullptr) cores_->End();
   };
-  if (stream_.prefill != nullptr) stream_.prefill->UseWholeMachine(job.whole_machine);
+  streamed_ = stream_.prefill ? stream_.prefill() : nullptr;
+  if (streamed_ != nullptr) streamed_->UseWholeMachine(job.whole_machine);
   if (stream_.use_pool) stream_.use_pool(lease.pool());
   absl::StatusOr<Token> sampled = absl::InternalError("no logits");
   if (scoring && events.on_score) events.on_score({job.token_ids[0], std::nullopt, {}});
@@ -167,7 +167,7 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
       model::LogprobResult result = model::ComputeLogprobs(logits, next, *job.score_top);
       if (events.on_score) events.on_score({next, result.logprob, std::move(result.top)});
     };
-    const model::MlaForm wanted = FormAt(job, begin), form = streamed ? stream_.prefill->FormFor(wanted) : wanted;
+    const model::MlaForm wanted = FormAt(job, begin), form = streamed ? streamed_->FormFor(wanted) : wanted;
     if (streamed) {
       UseWorkers(job.whole_machine ? workers_.threads() : workers_.own_threads(), events);
       const absl::Status status = Stream(rows, form, lease, total, revoked_or_interrupted, events, on_logits);

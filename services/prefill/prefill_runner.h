@@ -46,9 +46,10 @@ struct PrefillEvents {
 
 // How long prompts are streamed.
 struct StreamPath {
-  PromptPrefill* prefill = nullptr;  // null: never; must outlive the runner
-  int64_t from_tokens = 1;           // shortest, in tokens to compute
-  std::string trace_file;            // of the last run; empty: none
+  // Asked before each prompt; null: it is not streamed. Empty: never.
+  std::function<PromptPrefill*()> prefill = {};
+  int64_t from_tokens = 1;  // shortest, in tokens to compute
+  std::string trace_file;   // of the last run; empty: none
   // Called before each prompt with the pool that it writes; empty: not called.
   std::function<void(const std::shared_ptr<const kv::KvPoolMapping>& pool)> use_pool = {};
   // Called after each prompt, and from time to time while idle; empty: not called.
@@ -100,6 +101,7 @@ class PrefillRunner {
   WorkerPool& workers_;
   const MlaFormPolicy form_;
   const StreamPath stream_;
+  PromptPrefill* streamed_ = nullptr;  // of the running prompt; null: not streamed
   SharedCores* const cores_;
   const std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>("the running prompt");
 };

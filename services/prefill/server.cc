@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/base/steady_seconds.h"
 #include "common/kernels/dispatch.h"
 #include "common/model/engine.h"
 #include "common/platform/cpu_list.h"
@@ -74,11 +75,11 @@ class PrefillServer {
     MOE_ASSIGN_OR_RETURN(streaming_, PrefillBackends::Create(config_, weights_, kernels_, *workers_));
     StreamPath path;
     if (streaming_ != nullptr) {
-      path = {.prefill = &streaming_->prefill(),
+      path = {.prefill = [this] { return streaming_->prefill(); },
               .from_tokens = config_.stream.from_tokens,
               .trace_file = config_.stream.trace_file,
               .use_pool = [this](const auto& pool) { streaming_->UsePool(pool); },
-              .between_prompts = [this] { streaming_->BetweenPrompts(); }};
+              .between_prompts = [this] { streaming_->BetweenPrompts(SteadySeconds()); }};
     }
     runner_.emplace(*engine_, *workers_, config_.mla_form, std::move(path), cores_.get());
     return absl::OkStatus();
@@ -90,6 +91,7 @@ class PrefillServer {
     }
     metrics_.waiting.Set(static_cast<double>(rpc_.waiting()));
     rpc_.Tick();
+    if (streaming_ != nullptr) metrics_.Update(streaming_->state());
     return absl::OkStatus();
   }
 
@@ -102,7 +104,7 @@ class PrefillServer {
   std::optional<WorkerPool> workers_;
   std::unique_ptr<SharedCores> cores_;
   std::unique_ptr<model::Engine> engine_;
-  std::unique_ptr<PrefillBackends> streaming_;  // null: no prompt is streamed
+  std::unique_ptr<PrefillBackends> streaming_;  // null: the settings name no device
   std::optional<PrefillRunner> runner_;
   std::optional<text::grammar::VocabularyGrammars> grammars_;
   PrefillRpc rpc_;

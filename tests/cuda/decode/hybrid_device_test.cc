@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/cuda/emulation/runtime.h"
@@ -35,9 +36,10 @@ class CudaHybridDeviceTest : public testing::Test {
   CudaHybridDeviceTest() { emulation::ResetGpu(); }
   ~CudaHybridDeviceTest() override { emulation::ResetGpu(); }
 
-  absl::StatusOr<std::unique_ptr<HybridDevice>> Device(int64_t expert_cache_bytes = 0) {
+  absl::StatusOr<std::unique_ptr<HybridDevice>> Device(int64_t expert_cache_bytes = 0,
+                                                       const std::string& name = "cuda") {
     DecodeConfig config;
-    config.device = "cuda";
+    config.device = name;
     config.max_batch = kMaxBatch;
     config.overlap = Overlap::kOn;
     config.expert_cache_bytes = expert_cache_bytes;
@@ -110,6 +112,9 @@ TEST_F(CudaHybridDeviceTest, SaysWhyThereIsNone) {
   EXPECT_EQ(none.code(), absl::StatusCode::kUnavailable) << "which lets the role be started again";
   EXPECT_THAT(none.message(), HasSubstr("--device cuda: looking for GPUs: cudaErrorNoDevice"));
   emulation::Gpu().devices = 1;
+  const absl::Status other = Device(0, "cuda:1").status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kNotFound) << "which lets the CPU take its place";
+  EXPECT_THAT(other.message(), HasSubstr("--device cuda:1: cuda:1: there are 1 GPUs"));
   emulation::Gpu().memory_bytes = (int64_t{512} << 20) + 4096;  // the driver's share, and a page
   EXPECT_THAT(Device().status().message(), HasSubstr("--kv-tokens"));
 }

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "common/base/steady_seconds.h"
 #include "common/engine/cuda/activations.h"
 #include "common/engine/weight_image.h"
 #include "common/platform/process_memory.h"
@@ -72,12 +73,13 @@ class CudaStreamingDevicesTest : public testing::Test {
   };
   Result Run(PrefillBackends* device, MlaFormChoice form = MlaFormChoice::kUnabsorbed) {
     PrefillRunner runner(node_.engine(), node_.workers(), {.choice = form},
-                         {.prefill = device == nullptr ? nullptr : &device->prefill(),
+                         {.prefill = [device] { return device == nullptr ? nullptr : device->prefill(); },
                           .from_tokens = 2,
                           .trace_file = "",
-                          .use_pool = [device](const auto& pool) {
-                            if (device != nullptr) device->UsePool(pool);
-                          }});
+                          .use_pool =
+                              [device](const auto& pool) {
+                                if (device != nullptr) device->UsePool(pool);
+                              }});
     PrefillJob job;
     job.token_ids = prompt_;
     job.prompt_tokens = kTokens;
@@ -172,7 +174,7 @@ TEST_F(CudaStreamingDevicesTest, WhatWasRefusedIsPinnedLater) {
   const weights::SegmentHeader& weights = node_.segment().header();
   const auto await = [&](const void* byte) {
     while (!emulation::IsRegistered(byte)) {
-      device->BetweenPrompts();
+      device->BetweenPrompts(SteadySeconds());
       std::this_thread::yield();
     }
   };
@@ -193,14 +195,14 @@ TEST_F(CudaStreamingDevicesTest, ThePoolOfADeadOwnerIsLetGo) {
     watched = pool;
   }
   emulation::AwaitRegistered(watched.lock()->pages_base());
-  device->BetweenPrompts();
+  device->BetweenPrompts(SteadySeconds());
   EXPECT_FALSE(watched.expired());
   const void* const page = watched.lock()->pages_base();
   owner.reset();
-  device->BetweenPrompts();
+  device->BetweenPrompts(SteadySeconds());
   EXPECT_TRUE(watched.expired());
   EXPECT_FALSE(emulation::IsRegistered(page));
-  device->BetweenPrompts();
+  device->BetweenPrompts(SteadySeconds());
   device->UsePool(node_.mapping());
   emulation::AwaitRegistered(node_.mapping()->pages_base());
 }
@@ -259,12 +261,27 @@ TEST_F(CudaStreamingDevicesTest, TwoShareAPrompt) {
   EXPECT_EQ(streamed.token.id, expected.token.id);
 }
 
-TEST_F(CudaStreamingDevicesTest, NotUsedWhereOneOfThemIsMissing) {
+TEST_F(CudaStreamingDevicesTest, OneOfThemStreamsUntilTheOtherIsThere) {
+  const double start = SteadySeconds();
   const LogCapture log;
-  EXPECT_EQ(Devices(node_, "0,1"), nullptr);
-  EXPECT_THAT(log.lines(), testing::ElementsAre(testing::AllOf(
-                               testing::HasSubstr("--devices 0,1 is not used, all prompts are computed in place"),
-                               testing::HasSubstr("cuda:1: there are 1 GPUs, counted from 0; see nvidia-smi -L"))));
+  const auto devices = Devices(node_, "0,1");
+  EXPECT_THAT(log.lines(), testing::Contains(testing::AllOf(
+                               testing::HasSubstr("cuda:1 of --devices 0,1 is not used"),
+                               testing::HasSubstr("there are 1 GPUs, counted from 0; see nvidia-smi -L"))));
+  EXPECT_EQ(devices->state().open, 1);
+  const Result alone = Run(devices.get()), expected = Run(nullptr);
+  EXPECT_TRUE(alone.streamed);
+  EXPECT_EQ(alone.devices, 1);
+  EXPECT_EQ(alone.token.id, expected.token.id);
+
+  emulation::Gpu().devices = 2;
+  devices->BetweenPrompts(start);  // too soon
+  EXPECT_EQ(devices->state().open, 1);
+  devices->BetweenPrompts(SteadySeconds() + PrefillBackends::kRetrySeconds);
+  EXPECT_EQ(devices->state().open, 2);
+  const Result both = Run(devices.get());
+  EXPECT_EQ(both.devices, 2);
+  EXPECT_EQ(both.token.id, expected.token.id);
 }
 
 TEST_F(CudaStreamingDevicesTest, AGpuThatFailsCostsTimeOnly) {
@@ -281,16 +298,16 @@ TEST_F(CudaStreamingDevicesTest, AGpuThatFailsCostsTimeOnly) {
 
 TEST_F(CudaStreamingDevicesTest, NotUsedWhereItCannotBe) {
   emulation::Gpu().devices = 0;
-  EXPECT_EQ(Device(node_), nullptr);
+  EXPECT_EQ(Device(node_)->prefill(), nullptr);
   emulation::Gpu().devices = 1;
-  EXPECT_EQ(Device(node_, /*memory_bytes=*/1 << 20), nullptr);
+  EXPECT_EQ(Device(node_, /*memory_bytes=*/1 << 20)->prefill(), nullptr);
   emulation::Gpu().failing_launch = emulation::Gpu().launches;  // as if the build had no kernels for it
-  EXPECT_EQ(Device(node_), nullptr);
+  EXPECT_EQ(Device(node_)->prefill(), nullptr);
 }
 
 TEST_F(CudaStreamingDevicesTest, NotUsedForHeadsThatTheKernelsDoNotHave) {
   EngineNode other;
-  EXPECT_EQ(Device(other), nullptr);
+  EXPECT_EQ(Device(other)->prefill(), nullptr);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/base/steady_seconds.h"
 #include "common/device/host/host_device.h"
 #include "common/engine/host/host_prefill.h"
 #include "common/platform/numa.h"
@@ -54,11 +55,12 @@ class StreamedPromptTest : public testing::Test {
   }
 
   PrefillRunner Runner(PrefillBackends* device, const std::string& trace_file = "") {
-    return {
-        node_.engine(),
-        node_.workers(),
-        form_,
-        {.prefill = device == nullptr ? nullptr : &device->prefill(), .from_tokens = kFrom, .trace_file = trace_file}};
+    return {node_.engine(),
+            node_.workers(),
+            form_,
+            {.prefill = [device] { return device == nullptr ? nullptr : device->prefill(); },
+             .from_tokens = kFrom,
+             .trace_file = trace_file}};
   }
 
   KvLease Reserve(int64_t capacity = 100) { return node_.pool().Reserve({.capacity = capacity}).value(); }
@@ -134,7 +136,7 @@ class HangingDevice final : public PromptPrefill {
 TEST_F(StreamedPromptTest, ADeviceThatHangsDoesNotRenewTheLease) {
   HangingDevice device;
   PrefillRunner runner(node_.engine(), node_.workers(), form_,
-                       {.prefill = &device, .from_tokens = 1, .trace_file = ""});
+                       {.prefill = [&] { return &device; }, .from_tokens = 1, .trace_file = ""});
   const KvLease lease = Reserve();
   const uint32_t before = node_.pool().Renewals(lease);
   int asked = 0;
@@ -258,8 +260,8 @@ TEST_F(StreamedPromptTest, WhatWasDoneBeforeACancellationStays) {
 
 TEST_F(StreamedPromptTest, ADeviceThatIsTooSmallIsNotUsedAndOneLineSaysSo) {
   const LogCapture log;
-  EXPECT_EQ(Device(1 << 20), nullptr);
-  EXPECT_EQ(Device(/*memory_bytes=*/0, /*dense_bytes=*/1 << 10), nullptr);
+  EXPECT_EQ(Device(1 << 20)->prefill(), nullptr);
+  EXPECT_EQ(Device(/*memory_bytes=*/0, /*dense_bytes=*/1 << 10)->prefill(), nullptr);
   EXPECT_THAT(
       log.lines(),
       testing::ElementsAre(
@@ -274,7 +276,11 @@ TEST_F(StreamedPromptTest, GpusThatCannotBeUsedAreOneLineToo) {
   config.stream.devices = "0,1";
   const auto devices = PrefillBackends::Create(config, node_.shared_segment(), TestKernels(), node_.workers());
   ASSERT_TRUE(devices.ok()) << devices.status();
-  EXPECT_EQ(*devices, nullptr);
+  EXPECT_EQ((*devices)->prefill(), nullptr);
+  EXPECT_EQ((*devices)->state().devices, 2);
+  EXPECT_EQ((*devices)->state().open, 0);
+  const double now = SteadySeconds();
+  for (const double later : {0.9, 1.1, 2.2}) (*devices)->BetweenPrompts(now + later * PrefillBackends::kRetrySeconds);
   EXPECT_THAT(log.lines(), testing::ElementsAre(
                                testing::HasSubstr("--devices 0,1 is not used, all prompts are computed in place: ")));
 }
@@ -285,7 +291,7 @@ TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) 
   const auto host = device::NewHostDevice({.memory_bytes = int64_t{1} << 30});
   StreamPrefill prefill(*host, node_.spec(), weights_, compute, {.device_bytes = BytesFor(24), .dense_bytes = 1 << 20});
   PrefillRunner runner(node_.engine(), node_.workers(), form_,
-                       {.prefill = &prefill, .from_tokens = 1, .trace_file = ""});
+                       {.prefill = [&] { return &prefill; }, .from_tokens = 1, .trace_file = ""});
   int streamed = 0;
   const PrefillEvents events{.on_progress = {}, .on_streamed = [&](const StreamCounters&) { ++streamed; }};
   for (const int tokens : {24, 40}) {
@@ -313,7 +319,8 @@ class LostDevices final : public PromptPrefill {
 TEST_F(StreamedPromptTest, APromptWhoseDevicesAreLostIsComputedWithoutThem) {
   const Result expected = Run(nullptr, Job(60));
   LostDevices lost;
-  PrefillRunner runner(node_.engine(), node_.workers(), form_, {.prefill = &lost, .from_tokens = 1, .trace_file = ""});
+  PrefillRunner runner(node_.engine(), node_.workers(), form_,
+                       {.prefill = [&] { return &lost; }, .from_tokens = 1, .trace_file = ""});
   int64_t lost_devices = 0;
   const PrefillEvents events{.on_progress = {},
                              .on_streamed = [&](const StreamCounters& run) { lost_devices += run.lost_devices; }};
@@ -351,7 +358,7 @@ class SlowDevices final : public PromptPrefill {
 TEST_F(StreamedPromptTest, BeatsWithTheModules) {
   SlowDevices devices;
   PrefillRunner runner(node_.engine(), node_.workers(), form_,
-                       {.prefill = &devices, .from_tokens = 1, .trace_file = ""});
+                       {.prefill = [&] { return &devices; }, .from_tokens = 1, .trace_file = ""});
   devices.heartbeat = runner.heartbeat();
   const KvLease lease = Reserve();
   const auto writer = node_.Writer(lease);

@@ -44,6 +44,22 @@ std::optional<NodeView::Pages> PagesOf(const ScrapedMetrics* decode) {
                          .free = std::llround(*available - *cached)};
 }
 
+std::optional<NodeView::Devices> DevicesOf(const ScrapedMetrics* prefill, const std::optional<NodeModel>& model) {
+  const auto whole = [&](const char* name) {
+    return std::llround(Value(prefill, std::string("moestro_prefill_") + name).value_or(0));
+  };
+  NodeView::Devices devices{.named = whole("devices_named"),
+                            .open = whole("devices_open"),
+                            .ring_slots = whole("ring_slots"),
+                            .of_last_prompt = whole("devices")};
+  if (devices.named == 0) return std::nullopt;
+  if (model && model->segment_bytes > 0) {
+    devices.registered = std::min(
+        1.0, static_cast<double>(whole("registered_weight_bytes")) / static_cast<double>(model->segment_bytes));
+  }
+  return devices;
+}
+
 // A counter that fell has restarted with its process.
 std::optional<double> Rate(const std::optional<double>& now, const std::optional<double>& before, double seconds) {
   if (!now || !before || seconds <= 0) return std::nullopt;
@@ -73,6 +89,9 @@ NodeView Compare(const Look& now, const Look* before) {
   const ScrapedMetrics* decode = MetricsOf(now, "decode");
   view.pages = PagesOf(decode);
   view.batch_size = Value(decode, "moestro_decode_batch_size");
+
+  view.prefill_devices = DevicesOf(MetricsOf(now, "prefill"), now.model);
+  if (const std::optional<double> device = Value(decode, "moestro_decode_device")) view.decode_device = *device > 0;
 
   const ScrapedMetrics* router = MetricsOf(now, "router");
   const ScrapedMetrics* router_before = before == nullptr ? nullptr : MetricsOf(*before, "router");

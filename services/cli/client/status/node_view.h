@@ -65,6 +65,17 @@ struct NodeView {
   std::optional<double> waiting;
   std::optional<double> batch_size;
 
+  // Of prefill, where its settings name devices.
+  struct Devices {
+    int64_t named = 0;
+    int64_t open = 0;
+    int64_t ring_slots = 0;                           // experts that each holds at a time; 0: no prompt is streamed
+    std::optional<double> registered = std::nullopt;  // share of the weights that is copied fast
+    int64_t of_last_prompt = 0;                       // that was streamed; 0: none yet
+  };
+  std::optional<Devices> prefill_devices;
+  std::optional<bool> decode_device;  // it computes with one
+
   double interval_seconds = 0;              // between the looks; 0: only one look
   std::optional<double> tokens_per_second;  // generated within the interval
   std::optional<LatencyPair> first_token;

@@ -66,6 +66,25 @@ std::string WorkLines(const NodeView& view) {
   return text;
 }
 
+std::string DeviceLines(const NodeView& view) {
+  std::string text;
+  if (view.prefill_devices) {
+    const NodeView::Devices& devices = *view.prefill_devices;
+    absl::StrAppendFormat(&text, "prefill       %d of %d devices open", devices.open, devices.named);
+    if (devices.open > 0) {
+      absl::StrAppendFormat(&text, ", %d experts of a layer in each", devices.ring_slots);
+      if (devices.registered)
+        absl::StrAppendFormat(&text, ", %.0f %% of the weights registered", 100 * *devices.registered);
+    }
+    if (devices.of_last_prompt > 0) {
+      absl::StrAppendFormat(&text, "; %d for the last streamed prompt", devices.of_last_prompt);
+    }
+    text += "\n";
+  }
+  if (view.decode_device == true) text += "decode        attention, dense and shared experts on its device\n";
+  return text;
+}
+
 std::string LatencyLine(const char* name, const std::string& when, const Latency& latency) {
   return absl::StrFormat("%-14s%-14s%12s%12s%9d\n", name, when, Milliseconds(latency.p50), Milliseconds(latency.p90),
                          latency.count);
@@ -102,7 +121,8 @@ ordered_json ToJson(const std::optional<LatencyPair>& pair) {
 }  // namespace
 
 std::string StatusText(const NodeView& view) {
-  return absl::StrCat(RoleLines(view), "\n", ModelLine(view), WorkLines(view), "\n", LatencyLines(view));
+  return absl::StrCat(RoleLines(view), "\n", ModelLine(view), DeviceLines(view), WorkLines(view), "\n",
+                      LatencyLines(view));
 }
 
 ordered_json StatusJson(const NodeView& view) {
@@ -133,6 +153,15 @@ ordered_json StatusJson(const NodeView& view) {
                         {"cached", view.pages->cached},
                         {"free", view.pages->free}};
   }
+  json["prefill_devices"] = nullptr;
+  if (view.prefill_devices) {
+    json["prefill_devices"] = {{"named", view.prefill_devices->named},
+                               {"open", view.prefill_devices->open},
+                               {"ring_slots", view.prefill_devices->ring_slots},
+                               {"registered_weights_ratio", OrNull(view.prefill_devices->registered)},
+                               {"of_last_prompt", view.prefill_devices->of_last_prompt}};
+  }
+  json["decode_device"] = OrNull(view.decode_device);
   json["interval_seconds"] = view.interval_seconds;
   json["tokens_per_second"] = OrNull(view.tokens_per_second);
   json["time_to_first_token"] = ToJson(view.first_token);

@@ -142,6 +142,34 @@ TEST(RenderTest, ANodeThatIsLoading) {
   EXPECT_THAT(StatusText(Compare(LookAfter(true), nullptr)), Not(HasSubstr("loading")));
 }
 
+TEST(RenderTest, DevicesWhereThereAreSome) {
+  Look look = LookAfter(false);
+  look.roles["prefill"].metrics = ScrapedMetrics{};
+  auto& prefill = look.roles["prefill"].metrics->values;
+  prefill = {{"moestro_prefill_devices_named", 2},
+             {"moestro_prefill_devices_open", 0},
+             {"moestro_prefill_ring_slots", 0},
+             {"moestro_prefill_registered_weight_bytes", 0},
+             {"moestro_prefill_devices", 0}};
+  look.roles["decode"].metrics->values["moestro_decode_device"] = 0;
+  EXPECT_THAT(StatusText(Compare(look, nullptr)), HasSubstr("f00d\nprefill       0 of 2 devices open\nrequests"));
+  prefill["moestro_prefill_devices_open"] = 1;
+  prefill["moestro_prefill_ring_slots"] = 128;
+  prefill["moestro_prefill_registered_weight_bytes"] = 3 << 18;
+  prefill["moestro_prefill_devices"] = 1;
+  look.roles["decode"].metrics->values["moestro_decode_device"] = 1;
+  const NodeView view = Compare(look, nullptr);
+  EXPECT_THAT(StatusText(view),
+              HasSubstr("\nprefill       1 of 2 devices open, 128 experts of a layer in each, 25 % of the weights "
+                        "registered; 1 for the last streamed prompt\n"
+                        "decode        attention, dense and shared experts on its device\nrequests"));
+  const auto json = StatusJson(view);
+  EXPECT_EQ(json["prefill_devices"]["registered_weights_ratio"], 0.25);
+  EXPECT_EQ(json["decode_device"], true);
+  prefill["moestro_prefill_devices_named"] = 0;
+  EXPECT_TRUE(StatusJson(Compare(look, nullptr))["prefill_devices"].is_null());
+}
+
 TEST(RenderTest, Json) {
   const Look before = LookAfter(false);
   const auto json = StatusJson(Compare(LookAfter(true), &before));
