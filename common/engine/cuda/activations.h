@@ -20,7 +20,7 @@ namespace moestro::engine {
 // routed rows' outputs (8 of 28 KB each for DeepSeek-V3) stay at 1 GB.
 inline constexpr int64_t kCudaTileRows = 4096;
 // Rows of a step whose attention is computed together: as many as sequences that decode, so that the splits' results of
-// a long prompt's chunk stay small (64 MB for DeepSeek-V3).
+// a long prompt's chunk stay small (100 MB for DeepSeek-V3).
 inline constexpr int64_t kAttendRows = 8;
 // Heads whose keys and values are expanded together: 8 KB a token. Even, for the kernel takes rows of q_b, 192 a head,
 // from multiples of 128 on.

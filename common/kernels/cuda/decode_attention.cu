@@ -25,7 +25,7 @@ constexpr int kThreads = 32 * kWarps;
 constexpr int kHeads = 32;
 constexpr int kTokens = 32;  // per stage
 constexpr int kPageTokens = 64;
-constexpr int kMinSplitPages = 2;
+constexpr int kMinSplitStages = 2;
 constexpr int kSlices = 4;
 constexpr int kSliceSteps = static_cast<int>(kDecodeMaxKeyDim) / kSlices / 16;
 constexpr int kWarpColumns = static_cast<int>(kDecodeMaxLatent) / kWarps;
@@ -41,12 +41,12 @@ constexpr int kSharedBytes = 2 * kStageBytes + kScoreBytes + kWeightBytes + kHea
 constexpr float kLog2E = 1.44269504088896340736f;
 static_assert(kSharedBytes <= kMaxSharedBytes);
 static_assert(kSlices * kSliceSteps * 16 == kDecodeMaxKeyDim && kVectorChunks % 8 == 0);
-static_assert(kWarps == 2 * kSlices && kWarps * 4 == kHeads && kMaxSplits == 32, "the thread numbering below");
+static_assert(kWarps == 2 * kSlices && kWarps * 4 == kHeads && kMaxSplits <= 64, "the thread numbering below");
 
-// Tokens per split for a row that sees `tokens` tokens: whole pages.
-__device__ __forceinline__ int64_t SplitTokens(int64_t tokens) {
-  const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
-  return max(int64_t{kMinSplitPages}, (pages + kMaxSplits - 1) / kMaxSplits) * kPageTokens;
+// Tokens per split for a row that reads `tokens` tokens: whole stages.
+__device__ __forceinline__ int64_t SplitTokens(const DecodeAttentionArgs& args, int64_t tokens) {
+  const int64_t stages = (tokens + kTokens - 1) / kTokens;
+  return max(int64_t{kMinSplitStages}, (stages + args.splits - 1) / args.splits) * kTokens;
 }
 
 // The first token that a row with `visible` tokens sees.
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
   const int64_t kv_head = blockIdx.x / blocks;
   const int64_t first_head = kv_head * group + blockIdx.x % blocks * kHeads, end_head = (kv_head + 1) * group;
   const int64_t visible = int64_t{args.positions[row]} + 1;
-  const int64_t split_tokens = SplitTokens(visible - FirstRead(args, visible));
+  const int64_t split_tokens = SplitTokens(args, visible - FirstRead(args, visible));
   const int64_t begin = FirstRead(args, visible) + split * split_tokens;
   if (begin >= visible) return;
   const int tokens = static_cast<int>(min(split_tokens, visible - begin));
@@ -312,23 +312,27 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
 
 constexpr int kMergeThreads = static_cast<int>(kDecodeMaxLatent) / 4;
 
-// One block per row and head. Lane s of every warp has the weight of split s.
+// One block per row and head. Lane s of every warp has the weights of the splits s and s + 32.
 __global__ void __launch_bounds__(kMergeThreads) MergeSplitsKernel(DecodeAttentionArgs args) {
   const int64_t head = blockIdx.x, row = blockIdx.y;
   const int64_t visible = int64_t{args.positions[row]} + 1;
-  const int64_t read = visible - FirstRead(args, visible), split_tokens = SplitTokens(read);
+  const int64_t read = visible - FirstRead(args, visible), split_tokens = SplitTokens(args, read);
   const int splits = static_cast<int>((read + split_tokens - 1) / split_tokens);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t first = row * kMaxSplits * args.heads + head;
-  const float log_sum = lane < splits ? args.log_sum[first + lane * args.heads] : __uint_as_float(0xff800000u);
-  const float greatest = WarpMax(log_sum);
-  const float weight = expf(log_sum - greatest);
-  const float sum = WarpSum(weight);
+  const auto log_sum = [&](int split) {
+    return split < splits ? args.log_sum[first + split * args.heads] : __uint_as_float(0xff800000u);
+  };
+  const float log_sums[2] = {log_sum(lane), log_sum(lane + 32)};
+  const float greatest = WarpMax(fmaxf(log_sums[0], log_sums[1]));
+  const float weights[2] = {expf(log_sums[0] - greatest), expf(log_sums[1] - greatest)};
+  const float sum = WarpSum(weights[0] + weights[1]);
   const float share = ShareOfTokens(args.sinks, head, greatest + logf(sum));
   const int64_t column = int64_t{threadIdx.x} * 4;
   float total[4] = {};
+#pragma unroll 4
   for (int split = 0; split < splits; ++split) {
-    const float split_weight = __shfl_sync(kAllLanes, weight, split);
+    const float split_weight = __shfl_sync(kAllLanes, split < 32 ? weights[0] : weights[1], split % 32);
     if (column >= args.latent) continue;
     const float4 part =
         *reinterpret_cast<const float4*>(args.partial + (first + split * args.heads) * args.latent + column);
@@ -360,20 +364,43 @@ bool IsAligned(const QueryPart& part) {
   return IsAligned(part.data, 4) && part.row_stride % 2 == 0 && part.head_stride % 2 == 0;
 }
 
+int64_t Multiprocessors() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 1;
+  return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess ? count : 1;
+}
+
 }  // namespace
 
-LaunchResult LaunchDecodeAttention(const DecodeAttentionArgs& args, Stream stream) {
+int64_t DecodeSplits(int64_t blocks, int64_t multiprocessors) {
+  constexpr int kMostWaves = 4;
+  int64_t best = 1;
+  double most_busy = 0;
+  for (int64_t wave = 1; wave <= kMostWaves; ++wave) {
+    const int64_t places = wave * multiprocessors;
+    const int64_t splits = places / blocks < kMaxSplits ? places / blocks : int64_t{kMaxSplits};
+    const double busy = static_cast<double>(splits * blocks) / static_cast<double>(places);
+    if (busy <= most_busy + 0.05) continue;  // longer splits leave less to merge
+    best = splits;
+    most_busy = busy;
+  }
+  return best;
+}
+
+LaunchResult LaunchDecodeAttention(const DecodeAttentionArgs& wanted, Stream stream) {
+  DecodeAttentionArgs args = wanted;
   if (args.rows == 0) return {};
   const KvPagesView& pages = args.pages;
-  if (args.rows > 65535 || !HasDimensions(args) || pages.page_tokens != kPageTokens || pages.list == nullptr ||
-      !IsAligned(pages.pages, 16) || pages.page_bytes % 16 != 0 || pages.layer_offset % 16 != 0 ||
-      !IsAligned(args.latent_queries) || !IsAligned(args.rotated_queries) || !IsAligned(args.partial, 16) ||
-      !IsAligned(args.out, 8)) {
+  if (args.rows > 65535 || args.splits < 0 || args.splits > kMaxSplits || !HasDimensions(args) ||
+      pages.page_tokens != kPageTokens || pages.list == nullptr || !IsAligned(pages.pages, 16) ||
+      pages.page_bytes % 16 != 0 || pages.layer_offset % 16 != 0 || !IsAligned(args.latent_queries) ||
+      !IsAligned(args.rotated_queries) || !IsAligned(args.partial, 16) || !IsAligned(args.out, 8)) {
     return {kInvalidArgument};
   }
   const int64_t groups = args.kv_heads > 0 ? args.kv_heads : 1;
   const int64_t blocks = groups * ((args.heads / groups + kHeads - 1) / kHeads);
-  const dim3 grid(static_cast<unsigned>(blocks), kMaxSplits, static_cast<unsigned>(args.rows));
+  if (args.splits == 0) args.splits = DecodeSplits(blocks, Multiprocessors());
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(args.splits), static_cast<unsigned>(args.rows));
   const LaunchResult result =
       Launch("decode_attention", DecodeAttentionKernel, grid, dim3(kThreads), kSharedBytes, stream, args);
   if (!result.ok()) return result;

@@ -230,13 +230,17 @@ cudaError_t cudaGetDeviceCount(int* count) {
   if (Gpu().count_error != 0) return static_cast<cudaError_t>(Gpu().count_error);
   return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;  // its devices are all alike
+  return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int device) { return device < Gpu().devices ? Sticky() : cudaErrorInvalidDevice; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {.name = "model", .major = Gpu().major, .minor = Gpu().minor};
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = Gpu().registers_read_only ? 1 : 0;
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrMultiProcessorCount ? Gpu().multiprocessors : Gpu().registers_read_only ? 1 : 0;
   return cudaSuccess;
 }
 

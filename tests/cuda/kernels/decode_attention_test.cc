@@ -22,6 +22,7 @@ struct StepShape {
   float spread = 1;   // of queries: the greater, the sharper the attention
   int64_t kv_heads = 0;
   int64_t window = 0;
+  int64_t splits = 0;  // of DecodeAttentionArgs
   bool sinks = false;  // of different heads: below, near and above the logarithms of the tokens' sums
 
   int64_t First(int64_t at) const { return window == 0 ? 0 : std::max<int64_t>(0, at + 1 - window); }
@@ -84,6 +85,7 @@ class Batch {
         .scale = kScale,
         .latent_queries = {latent.get() + begin * latent_row, latent_row, shape.latent},
         .rotated_queries = {rotated.get() + begin * rotated_row + 10, rotated_row, RotatedStride()},
+        .splits = shape.splits,
         .window = shape.window,
         .sinks = shape.sinks ? sinks_->get() : nullptr,
         .pages = {.pages = reinterpret_cast<uint8_t*>(pool_->get()),
@@ -213,17 +215,36 @@ TEST(CudaDecodeAttentionTest, WindowsAndSinks) {
           {0, 30, 31, 32, 63, 64, 95, 96, 130, 400});
   }
   Check({.heads = 3, .latent = 128, .rope = 128, .kv_heads = 1, .sinks = true}, {0, 65});
-  Check({.heads = 2, .latent = 64, .rope = 64, .kv_heads = 1, .window = kMaxSplits * 2 * kPage + 37, .sinks = true},
-        {kMaxSplits * 2 * kPage + 200});
+  Check({.heads = 2, .latent = 64, .rope = 64, .kv_heads = 1, .window = kMaxSplits * 2 * kStage + 37, .sinks = true},
+        {kMaxSplits * 2 * kStage + 200});
 }
 
 TEST(CudaDecodeAttentionTest, GroupedQueriesOverManySplits) {
-  Check({.heads = 2, .latent = 64, .rope = 64, .spread = 3, .kv_heads = 1}, {kMaxSplits * 2 * kPage + 100});
+  Check({.heads = 2, .latent = 64, .rope = 64, .spread = 3, .kv_heads = 1}, {kMaxSplits * 2 * kStage + 100});
 }
 
 // Enough tokens that splits exceed the shortest length.
 TEST(CudaDecodeAttentionTest, LongerThanTheShortestSplits) {
-  Check({.heads = 2, .latent = 64, .rope = 16, .spread = 3}, {kMaxSplits * 2 * kPage + 100});
+  Check({.heads = 2, .latent = 64, .rope = 16, .spread = 3}, {kMaxSplits * 2 * kStage + 100});
+}
+
+// One split, and splits that end in the middle of a page; no stage is left over, or one is.
+TEST(CudaDecodeAttentionTest, SplitsOfAnyLength) {
+  for (const int64_t splits : {1, 2, 3, 5, 33, kMaxSplits}) {
+    Check({.heads = 2, .latent = 64, .rope = 16, .spread = 3, .splits = splits}, {0, 63, 64, 255, 256, 480, 1100});
+    Check({.heads = 4, .latent = 64, .rope = 64, .kv_heads = 2, .window = 333, .splits = splits, .sinks = true},
+          {331, 332, 333, 365, 700});
+  }
+}
+
+TEST(CudaDecodeAttentionTest, SplitsFillTheGpu) {
+  EXPECT_EQ(DecodeSplits(4, 170), 42);  // DeepSeek-V3 on an RTX 5090: 168 blocks
+  EXPECT_EQ(DecodeSplits(4, 132), 33);
+  EXPECT_EQ(DecodeSplits(4, 128), 32);
+  EXPECT_EQ(DecodeSplits(1, 170), kMaxSplits);
+  EXPECT_EQ(DecodeSplits(64, 170), 5);  // 128 blocks would leave a quarter idle, 320 in two waves do not
+  EXPECT_EQ(DecodeSplits(500, 170), 1);
+  EXPECT_EQ(DecodeSplits(1, 1), 1);
 }
 
 // With zero queries, every token has the same weight: the split's sums count them, and the result is the mean.
@@ -235,7 +256,7 @@ TEST(CudaDecodeAttentionTest, CountsEveryTokenOnce) {
     batch.ExpectNearTruth(batch.Run(0, 1));
     double count = 0;
     const std::vector<float> log_sums = batch.LogSums();
-    for (int64_t split = 0; split < CeilDiv(int64_t{last} + 1, 2 * kPage); ++split) {
+    for (int64_t split = 0; split < CeilDiv(int64_t{last} + 1, 2 * kStage); ++split) {
       count += std::exp(double{log_sums[static_cast<size_t>(split)]});
     }
     EXPECT_NEAR(count, last + 1, 0.01);
@@ -277,6 +298,8 @@ TEST(CudaDecodeAttentionTest, RefusesWhatItHasNoKernelFor) {
   expect_refused([](DecodeAttentionArgs& a) { a.pages.page_tokens = 32; });
   expect_refused([](DecodeAttentionArgs& a) { a.kv_heads = 1; });
   expect_refused([](DecodeAttentionArgs& a) { a.window = 5; });
+  expect_refused([](DecodeAttentionArgs& a) { a.splits = kMaxSplits + 1; });
+  expect_refused([](DecodeAttentionArgs& a) { a.splits = -1; });
   expect_refused([&](DecodeAttentionArgs& a) { a.sinks = reinterpret_cast<const float*>(numbers.get()); });
   const auto grouped = [](DecodeAttentionArgs& a, int64_t heads, int64_t kv_heads, int64_t dim) {
     a.heads = heads;

@@ -2,6 +2,8 @@
 // toolkit's header of that name, because it comes first in the include path of the emulated kernels' target.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -33,8 +33,9 @@ struct cudaDeviceProp {
   int major;
   int minor;
 };
-enum cudaDeviceAttr { cudaDevAttrHostRegisterReadOnlySupported = 113 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrHostRegisterReadOnlySupported = 113 };
 cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
