@@ -37,4 +37,8 @@ absl::StatusOr<CpuKernels> SelectKernels(Int8Activations setting) {
   return kernels;
 }
 
+std::string Int8ActivationsFlag(Int8Activations setting) {
+  return "--int8-activations " + std::string(kInt8ActivationsWords[static_cast<size_t>(setting)]);
+}
+
 }  // namespace moestro

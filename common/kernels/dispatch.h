@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,13 +19,16 @@ absl::StatusOr<const CpuKernels*> SelectKernels();
 absl::StatusOr<CpuKernels> SelectKernels(Int8Activations setting);
 
 // The words of the flag --int8-activations, in the order of Int8Activations, and its help. Roles that compute for the
-// same requests need the same setting: else bits depend on the role that computed a token.
+// same requests need the same setting: else bits depend on the role that computed a token. The KV pool checks it.
 inline constexpr std::array<std::string_view, 3> kInt8ActivationsWords = {"published", "all", "bf16"};
 inline constexpr std::string_view kInt8ActivationsHelp =
     "Weights whose inputs are rounded to 8 bits. published: those of INT8 checkpoints, which are published so; all: "
-    "four- to eight-bit formats of blocks (GGUF, INT4, MXFP4) too, faster and less exact; bf16: none. The same for "
-    "prefill and decode, which do not check it: with different settings answers depend on the path of the prompt. A "
-    "GPU ignores it";
+    "four- to eight-bit formats of blocks (GGUF, INT4, MXFP4) too, faster and less exact; bf16: none. Prefill and "
+    "decode "
+    "need the same: prefill refuses prompts of a decode that has another. A GPU ignores it";
+
+// The flag with its word, as a user gives it.
+std::string Int8ActivationsFlag(Int8Activations setting);
 
 // The choice itself. `forced` may be empty; `available` must not be, and is in ascending order of speed.
 absl::StatusOr<const CpuKernels*> ChooseKernels(std::string_view forced,

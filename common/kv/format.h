@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "common/kv/kv_block.h"
 
@@ -21,7 +22,8 @@ inline constexpr uint64_t kKvPoolMagic = 0x3130564b54534f4dull;  // the bytes "M
 // 3: a writer renews its lease, and reports a failed computation. Leases of a writer that does not renew would time
 // out.
 // 4: blocks for grouped queries are packed.
-inline constexpr uint32_t kKvPoolLayoutVersion = 4;
+// 5: the header has the flags of its owner that change the KV's numbers.
+inline constexpr uint32_t kKvPoolLayoutVersion = 5;
 inline constexpr uint16_t kPoison = 0x7fc0;           // BF16 NaN: tests fill pages that nobody may read with it
 inline constexpr int64_t kPageTokens = kBlockTokens;  // also the block over which attention is reduced in fixed order
 
@@ -36,6 +38,12 @@ struct KvGeometry {
   PackedHeads heads() const { return {kv_heads, kv_dim / (2 * kv_heads)}; }  // REQUIRES: kv_heads > 0
   int64_t block_elements() const { return kv_heads > 0 ? heads().elements() : page_tokens * kv_dim; }
   int64_t page_bytes() const { return num_layers * block_elements() * 2; }
+};
+
+// What all KV of a pool is computed from. Whoever writes into the pool has the same.
+struct KvOrigin {
+  std::string fingerprint;  // of the weights
+  std::string flags = "";   // of the role that change the numbers, as a user gives them: "--int8-activations all"
 };
 
 // One lease: the right to write a set of pages from token valid_tokens on. Earlier tokens are immutable: other leases
@@ -68,6 +76,7 @@ struct PoolHeader {
   uint32_t reserved;
   uint64_t epoch;        // one per lifetime of the owner
   char fingerprint[40];  // of the weights to which the KV belongs
+  char flags[64];        // KvOrigin::flags
   KvGeometry geometry;
   int64_t slots_offset;
   int64_t pages_offset;

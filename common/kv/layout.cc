@@ -43,7 +43,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t
                   std::atomic<int64_t>::is_always_lock_free,
               "a lock inside an atomic would not be shared between processes");
 static_assert(alignof(LeaseSlot) == kCacheLine && sizeof(LeaseSlot) == 128, "LeaseSlot is part of the pool's format");
-static_assert(sizeof(PoolHeader) == 136 && offsetof(PoolHeader, geometry) == 64, "PoolHeader is part of the format");
+static_assert(sizeof(PoolHeader) == 200 && offsetof(PoolHeader, geometry) == 128, "PoolHeader is part of the format");
 
 absl::StatusOr<KvLayout> ComputeKvLayout(const KvGeometry& geometry) {
   if (!IsPositive(geometry)) {

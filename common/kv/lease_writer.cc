@@ -31,11 +31,23 @@ absl::StatusOr<PoolHeader> ReadHeader(const SharedMemory& memory) {
   return header;
 }
 
-absl::Status CheckFingerprint(const PoolHeader& header, const std::string& fingerprint) {
-  const std::string actual(header.fingerprint, strnlen(header.fingerprint, sizeof(header.fingerprint)));
-  if (actual == fingerprint) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("belongs to weights ", absl::CHexEscape(actual), ", not to ", fingerprint));
+// Of a field of the header, which has no terminator if it is full.
+template <size_t kRoom>
+std::string TextOf(const char (&field)[kRoom]) {
+  return std::string(field, strnlen(field, kRoom));
+}
+
+absl::Status CheckOrigin(const PoolHeader& header, const KvOrigin& origin) {
+  if (const std::string weights = TextOf(header.fingerprint); weights != origin.fingerprint) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("belongs to weights ", absl::CHexEscape(weights), ", not to ", origin.fingerprint));
+  }
+  if (const std::string flags = TextOf(header.flags); flags != origin.flags) {
+    return absl::FailedPreconditionError(absl::StrCat("its owner, decode, runs with ", absl::CHexEscape(flags),
+                                                      ", prefill with ", origin.flags,
+                                                      ": start both with the same, or a prompt's numbers mix"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<KvLayout> VerifyLayout(const PoolHeader& header, int64_t object_bytes) {
@@ -84,7 +96,7 @@ absl::Status CheckLease(const LeaseSlot& slot, uint64_t lease_id) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const KvPoolMapping>> KvPoolMapping::Open(const std::string& name,
-                                                                         const std::string& fingerprint) {
+                                                                         const KvOrigin& origin) {
   const std::shared_ptr<KvPoolMapping> mapping(new KvPoolMapping);
   const std::string what = absl::StrCat("KV pool ", name);
   MOE_ASSIGN_OR_RETURN(mapping->memory_, SharedMemory::OpenWritable(name));
@@ -93,7 +105,7 @@ absl::StatusOr<std::shared_ptr<const KvPoolMapping>> KvPoolMapping::Open(const s
   if (!header.ok()) return Annotate(header.status(), what);
   const absl::StatusOr<KvLayout> layout = VerifyLayout(*header, mapping->memory_.size());
   if (!layout.ok()) return Annotate(layout.status(), what);
-  MOE_RETURN_IF_ERROR(Annotate(CheckFingerprint(*header, fingerprint), what));
+  MOE_RETURN_IF_ERROR(Annotate(CheckOrigin(*header, origin), what));
   mapping->geometry_ = header->geometry;
   mapping->layout_ = *layout;
   mapping->epoch_ = header->epoch;

@@ -17,10 +17,9 @@ namespace moestro::kv {
 
 class KvPoolMapping {  // thread-safe
  public:
-  // NOT_FOUND (owner gone, or still creating it), FAILED_PRECONDITION (layout version, other weights), DATA_LOSS
+  // NOT_FOUND (owner gone, or still creating it), FAILED_PRECONDITION (layout version, another origin), DATA_LOSS
   // (header).
-  static absl::StatusOr<std::shared_ptr<const KvPoolMapping>> Open(const std::string& name,
-                                                                   const std::string& fingerprint);
+  static absl::StatusOr<std::shared_ptr<const KvPoolMapping>> Open(const std::string& name, const KvOrigin& origin);
   // Removes the pool of a dead owner and frees its pages, even while others map them: they then read zeros. Of a
   // damaged pool only the name is removed. Errors of SharedMemory::UnlinkOrphan. `poison`: see
   // KvPoolOptions::poison_freed.

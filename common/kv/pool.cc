@@ -89,7 +89,13 @@ struct PoolLease {
   int64_t cached_blocks = 0;
 };
 
-absl::Status FormatPool(uint8_t* base, uint64_t epoch, const std::string& fingerprint, const KvGeometry& geometry,
+// INVALID_ARGUMENT unless `text` fits a field of PoolHeader that has `room` characters.
+absl::Status CheckFits(const char* what, const std::string& text, size_t room) {
+  if (text.size() <= room) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, " '", text, "' is longer than ", room, " characters"));
+}
+
+absl::Status FormatPool(uint8_t* base, uint64_t epoch, const KvOrigin& origin, const KvGeometry& geometry,
                         const KvLayout& layout) {
   auto* slots = reinterpret_cast<LeaseSlot*>(base + layout.slots_offset);
   for (int64_t i = 0; i < geometry.lease_slots; ++i) {
@@ -98,7 +104,8 @@ absl::Status FormatPool(uint8_t* base, uint64_t epoch, const std::string& finger
   auto* header = new (base) PoolHeader{};
   header->layout_version = kKvPoolLayoutVersion;
   header->epoch = epoch;
-  std::ranges::copy(fingerprint, header->fingerprint);
+  std::ranges::copy(origin.fingerprint, header->fingerprint);
+  std::ranges::copy(origin.flags, header->flags);
   header->geometry = geometry;
   header->slots_offset = layout.slots_offset;
   header->pages_offset = layout.pages_offset;
@@ -267,21 +274,18 @@ KvPool::~KvPool() {
   SharedMemory::Unlink(impl_->memory.name()).IgnoreError();
 }
 
-absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const std::string& name, uint64_t epoch,
-                                                       const std::string& fingerprint, const KvGeometry& geometry,
-                                                       const KvPoolOptions& options) {
+absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const std::string& name, uint64_t epoch, const KvOrigin& origin,
+                                                       const KvGeometry& geometry, const KvPoolOptions& options) {
   MOE_ASSIGN_OR_RETURN(const KvLayout layout, ComputeKvLayout(geometry));
-  if (fingerprint.size() > sizeof(PoolHeader::fingerprint)) {
-    return absl::InvalidArgumentError(absl::StrCat("fingerprint '", fingerprint, "' is longer than ",
-                                                   sizeof(PoolHeader::fingerprint), " characters"));
-  }
+  MOE_RETURN_IF_ERROR(CheckFits("fingerprint", origin.fingerprint, sizeof(PoolHeader::fingerprint)));
+  MOE_RETURN_IF_ERROR(CheckFits("flags", origin.flags, sizeof(PoolHeader::flags)));
   ReserveOptions reserve;
   for (size_t d = 0; d < options.domains.size(); ++d) {
     const int64_t end = EvenPart(geometry.page_count, static_cast<int64_t>(d), std::ssize(options.domains)).end;
     reserve.stretches.push_back({layout.pages_offset + end * geometry.page_bytes(), &options.domains[d]});
   }
   MOE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create(name, layout.total_bytes, reserve));
-  if (absl::Status status = FormatPool(memory.data(), epoch, fingerprint, geometry, layout); !status.ok()) {
+  if (absl::Status status = FormatPool(memory.data(), epoch, origin, geometry, layout); !status.ok()) {
     SharedMemory::Unlink(name).IgnoreError();
     return status;
   }

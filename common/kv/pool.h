@@ -44,11 +44,10 @@ class KvPool {
   static constexpr std::chrono::seconds kDrainPatience{5};
 
   // Creates shared memory `name` and reserves all of it at once. RESOURCE_EXHAUSTED names bytes and the remedy;
-  // ALREADY_EXISTS if the name is taken; INVALID_ARGUMENT for a geometry that is not positive or too large, or a
-  // fingerprint that does not fit PoolHeader.
-  static absl::StatusOr<std::unique_ptr<KvPool>> Create(const std::string& name, uint64_t epoch,
-                                                        const std::string& fingerprint, const KvGeometry& geometry,
-                                                        const KvPoolOptions& options = {});
+  // ALREADY_EXISTS if the name is taken; INVALID_ARGUMENT for a geometry that is not positive or too large, or an
+  // origin that does not fit PoolHeader.
+  static absl::StatusOr<std::unique_ptr<KvPool>> Create(const std::string& name, uint64_t epoch, const KvOrigin& origin,
+                                                        const KvGeometry& geometry, const KvPoolOptions& options = {});
   // Revokes all leases, unlinks the name and frees the pages; writers keep the mapping, which then reads as zeros.
   ~KvPool();
 

@@ -86,7 +86,8 @@ absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& confi
   const auto epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   spdlog::info("KV pool: {} pages of {} tokens, {:.1f} MiB", geometry.page_count, geometry.page_tokens,
                static_cast<double>(geometry.page_count * geometry.page_bytes()) / (1 << 20));
-  return kv::KvPool::Create(KvPoolName(config.node.instance, epoch), epoch, weights.header().fingerprint, geometry,
+  return kv::KvPool::Create(KvPoolName(config.node.instance, epoch), epoch,
+                            {weights.header().fingerprint, Int8ActivationsFlag(config.int8_activations)}, geometry,
                             {.prefix_cache = config.prefix_cache,
                              .poison_freed = config.poison_freed_pages,
                              .domains = DomainsOfPages(domains)});

@@ -68,9 +68,8 @@ class EventWriter {
 
 }  // namespace
 
-void PrefillRpc::Serve(PrefillRunner* runner, text::grammar::VocabularyGrammars* grammars,
-                       const std::string& fingerprint) {
-  fingerprint_ = fingerprint;
+void PrefillRpc::Serve(PrefillRunner* runner, text::grammar::VocabularyGrammars* grammars, kv::KvOrigin origin) {
+  origin_ = std::move(origin);
   grammars_ = grammars;
   runner_ = runner;
 }
@@ -200,7 +199,7 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
 absl::StatusOr<std::shared_ptr<const kv::KvPoolMapping>> PrefillRpc::Pool(const std::string& name) {
   MutexLock lock(mutex_);
   if (pool_ != nullptr && pool_->name() == name && pool_->HasOwner()) return pool_;
-  absl::StatusOr<std::shared_ptr<const kv::KvPoolMapping>> opened = kv::KvPoolMapping::Open(name, fingerprint_);
+  absl::StatusOr<std::shared_ptr<const kv::KvPoolMapping>> opened = kv::KvPoolMapping::Open(name, origin_);
   // The pool's owner has gone since it granted the lease, or is leaving because the pool is damaged. The caller
   // reserves anew from its successor.
   if (absl::IsNotFound(opened.status()) || absl::IsUnavailable(opened.status())) {

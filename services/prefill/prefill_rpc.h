@@ -21,9 +21,9 @@ class PrefillRpc final : public v1::PrefillService::Service {
   PrefillRpc(MetricsRegistry& registry, PrefillMetrics& metrics, size_t queue_limit)
       : run_(registry, "Prefill.Run"), metrics_(metrics), queue_limit_(queue_limit) {}
 
-  // Until this call, every Run fails as UNAVAILABLE. `runner` must outlive the RPC server. `fingerprint` is that of the
-  // weights that it computes with.
-  void Serve(PrefillRunner* runner, text::grammar::VocabularyGrammars* grammars, const std::string& fingerprint);
+  // Until this call, every Run fails as UNAVAILABLE. `runner` must outlive the RPC server. `origin`: of the KV that
+  // it computes. Pools of another are refused.
+  void Serve(PrefillRunner* runner, text::grammar::VocabularyGrammars* grammars, kv::KvOrigin origin);
 
   grpc::Status Run(grpc::ServerContext* context, const v1::RunRequest* request,
                    grpc::ServerWriter<v1::RunResponse>* writer) override;
@@ -49,7 +49,7 @@ class PrefillRpc final : public v1::PrefillService::Service {
   const size_t queue_limit_;
   TurnQueue queue_;
   std::atomic<PrefillRunner*> runner_{nullptr};
-  std::string fingerprint_;                                // written before runner_
+  kv::KvOrigin origin_;                                    // written before runner_
   text::grammar::VocabularyGrammars* grammars_ = nullptr;  // the same
   Mutex mutex_;
   std::shared_ptr<const kv::KvPoolMapping> pool_ ABSL_GUARDED_BY(mutex_);

@@ -48,7 +48,7 @@ class PrefillServer {
     grammars_.emplace(
         [this, fingerprint] { return LoadTokenizer(RoleAddress(config_.node, "weight_store"), fingerprint); },
         static_cast<int32_t>(weights_->spec().vocab_size));
-    rpc_.Serve(&*runner_, &*grammars_, fingerprint);
+    rpc_.Serve(&*runner_, &*grammars_, {fingerprint, Int8ActivationsFlag(config_.int8_activations)});
     server_.rpc().SetServing(true);
     spdlog::info(
         "ready: {} kernels, {} threads on CPUs {} ({} while decode computes nothing) in {} NUMA domains (weights "

@@ -1,6 +1,7 @@
 """INT8 and INT4 weights under each --int8-activations: every path of a node gives the same bits, and the setting changes
 those of the weights that it names."""
 
+import grpc
 import pytest
 
 from node import Node
@@ -39,3 +40,23 @@ def test_every_path_under_every_setting(api, bin_dir, weights):
     assert (bits["published"] == bits["all"]) == (name == "int8")
     assert (bits["published"] == bits["bf16"]) == (name == "int4")
     assert bits["all"] != bits["bf16"]
+
+
+def test_roles_with_different_settings_do_not_mix(api, bin_dir, weights):
+    """Decode computes what prefill refuses; what only prefill computes fails, and names both settings."""
+    _, model = weights
+    prompt = list(range(10, 110))
+    with Node(api, bin_dir, model, with_setting("all", {"router": SPLIT})) as node:
+        tokens = node.generate(prompt, 8, ignore_eos=True)[0]
+    flags = with_setting("all", {"router": SPLIT})
+    flags["prefill"] = ["--int8-activations", "bf16"]
+    with Node(api, bin_dir, model, flags) as node:
+        generated, _, finished = node.generate(prompt, 8, ignore_eos=True)[:3]
+        assert generated == tokens and finished.resumed == 1
+        assert node.metric("prefill", "moestro_prefill_requests_total") == 1
+        with pytest.raises(grpc.RpcError) as error:
+            node.score(prompt)
+        assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+        for text in [error.value.details(), node.log("router")]:
+            for part in ["decode, runs with --int8-activations all", "prefill with --int8-activations bf16", "start both"]:
+                assert part in text

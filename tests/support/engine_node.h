@@ -40,9 +40,9 @@ class EngineNode {
     pool.poison_freed = true;
     static int pools = 0;
     pool_ = kv::KvPool::Create("moestro.engine-node-" + std::to_string(getpid()) + ".kv." + std::to_string(++pools), 1,
-                               kTestFingerprint, geometry, pool)
+                               {kTestFingerprint}, geometry, pool)
                 .value();
-    mapping_ = kv::KvPoolMapping::Open(pool_->name(), kTestFingerprint).value();
+    mapping_ = kv::KvPoolMapping::Open(pool_->name(), {kTestFingerprint}).value();
   }
 
   model::Engine& engine() { return *engine_; }

@@ -33,9 +33,11 @@ inline void ExpectPages(const kv::KvPool& pool, int64_t leased, int64_t draining
 class KvPoolTest : public ::testing::Test {
  protected:
   std::unique_ptr<kv::KvPool> MakePool(int64_t page_count, int64_t lease_slots, const kv::KvPoolOptions& options = {}) {
-    return kv::KvPool::Create(name_, kEpoch, kFingerprint, SmallGeometry(page_count, lease_slots), options).value();
+    return kv::KvPool::Create(name_, kEpoch, {kFingerprint}, SmallGeometry(page_count, lease_slots), options).value();
   }
-  std::shared_ptr<const kv::KvPoolMapping> Open() const { return kv::KvPoolMapping::Open(name_, kFingerprint).value(); }
+  std::shared_ptr<const kv::KvPoolMapping> Open() const {
+    return kv::KvPoolMapping::Open(name_, {kFingerprint}).value();
+  }
   static absl::StatusOr<std::unique_ptr<kv::LeaseWriter>> Acquire(std::shared_ptr<const kv::KvPoolMapping> mapping,
                                                                   const KvLease& lease) {
     return kv::LeaseWriter::Acquire(std::move(mapping), lease.slot, lease.id, lease.pages);

@@ -14,8 +14,8 @@ TEST(LayoutTest, PagesFollowSlotsOnAPageOfMemory) {
       .num_layers = 61, .kv_dim = 576, .page_tokens = 64, .page_count = 10, .lease_slots = 100};
   const KvLayout layout = ComputeKvLayout(geometry).value();
   EXPECT_EQ(geometry.page_bytes(), 61 * 576 * 64 * 2);
-  EXPECT_EQ(layout.slots_offset, 192);
-  EXPECT_EQ(layout.pages_offset, 16384);  // 192 + 100 * 128 = 12992, rounded up to 4096
+  EXPECT_EQ(layout.slots_offset, 256);
+  EXPECT_EQ(layout.pages_offset, 16384);  // 256 + 100 * 128 = 13056, rounded up to 4096
   EXPECT_EQ(layout.total_bytes, 16384 + 10 * geometry.page_bytes());
 }
 

@@ -12,10 +12,13 @@
 namespace moestro::kv {
 namespace {
 
+using ::testing::AllOf;
 using testing::ExpectPages;
+using ::testing::HasSubstr;
 using testing::kEpoch;
 using testing::kFingerprint;
 using testing::KvPoolTest;
+using testing::SmallGeometry;
 
 TEST_F(KvPoolTest, WriterAndOwnerSeeTheSamePages) {
   const auto pool = MakePool(6, 3);
@@ -126,13 +129,24 @@ TEST_F(KvPoolTest, PoolThatIsGoneRevokesItsWriters) {
   pool.reset();
   EXPECT_TRUE(writer->revoked());
   *writer->pages().Token(0, 0) = 1;  // still mapped
-  EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(KvPoolMapping::Open(name_, {kFingerprint}).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(KvPoolTest, OtherWeightsAreRefused) {
   const auto pool = MakePool(6, 3);
-  EXPECT_EQ(KvPoolMapping::Open(name_, "other").status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(KvPoolMapping::Open(name_, "").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(KvPoolMapping::Open(name_, {"other"}).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(KvPoolMapping::Open(name_, {""}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(KvPoolTest, OtherFlagsAreRefusedAndBothAreNamed) {
+  const auto pool = KvPool::Create(name_, kEpoch, {kFingerprint, "--rounding up"}, SmallGeometry(6, 3)).value();
+  EXPECT_TRUE(KvPoolMapping::Open(name_, {kFingerprint, "--rounding up"}).ok());
+  for (const std::string flags : {"--rounding down", "--rounding u", ""}) {
+    const absl::Status status = KvPoolMapping::Open(name_, {kFingerprint, flags}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("decode, runs with --rounding up, prefill with " + flags), HasSubstr("start both")));
+  }
 }
 
 TEST_F(KvPoolTest, CorruptHeadersAreRefused) {
@@ -143,6 +157,7 @@ TEST_F(KvPoolTest, CorruptHeadersAreRefused) {
       {[](PoolHeader& h) { h.layout_version += 1; }, absl::StatusCode::kFailedPrecondition},
       {[](PoolHeader& h) { h.fingerprint[0] ^= 1; }, absl::StatusCode::kFailedPrecondition},
       {[](PoolHeader& h) { std::memset(h.fingerprint, 'x', 40); }, absl::StatusCode::kFailedPrecondition},
+      {[](PoolHeader& h) { std::memset(h.flags, 'x', 64); }, absl::StatusCode::kFailedPrecondition},
       {[](PoolHeader& h) { h.geometry.page_count += 1; }, absl::StatusCode::kDataLoss},
       {[](PoolHeader& h) { h.geometry.page_count = int64_t{1} << 62; }, absl::StatusCode::kDataLoss},
       {[](PoolHeader& h) { h.geometry.lease_slots = int64_t{1} << 57; }, absl::StatusCode::kDataLoss},
@@ -160,10 +175,10 @@ TEST_F(KvPoolTest, CorruptHeadersAreRefused) {
   const PoolHeader good = header;
   for (size_t i = 0; i < std::size(cases); ++i) {
     cases[i].first(header);
-    EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), cases[i].second) << "case " << i;
+    EXPECT_EQ(KvPoolMapping::Open(name_, {kFingerprint}).status().code(), cases[i].second) << "case " << i;
     header = good;
   }
-  EXPECT_TRUE(KvPoolMapping::Open(name_, kFingerprint).ok());
+  EXPECT_TRUE(KvPoolMapping::Open(name_, {kFingerprint}).ok());
 }
 
 TEST_F(KvPoolTest, GarbageIsRefused) {
@@ -176,22 +191,22 @@ TEST_F(KvPoolTest, GarbageIsRefused) {
       std::memcpy(memory.data() + i, &word, 8);
     }
     header.magic |= 2;  // not 0, and not the right one
-    EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(KvPoolMapping::Open(name_, {kFingerprint}).status().code(), absl::StatusCode::kDataLoss);
     header.magic = kKvPoolMagic;
     header.layout_version = kKvPoolLayoutVersion;
-    EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(KvPoolMapping::Open(name_, {kFingerprint}).status().code(), absl::StatusCode::kDataLoss);
   }
 }
 
 TEST_F(KvPoolTest, ObjectSmallerThanAHeaderIsRefused) {
   const SharedMemory memory = SharedMemory::Create(name_, sizeof(PoolHeader) - 1).value();
-  EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(KvPoolMapping::Open(name_, {kFingerprint}).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(KvPoolTest, PoolWithoutAnOwnerIsNotOpened) {
-  EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(KvPoolMapping::Open(name_, {kFingerprint}).status().code(), absl::StatusCode::kNotFound);
   { const SharedMemory memory = SharedMemory::Create(name_, 8192).value(); }
-  EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(KvPoolMapping::Open(name_, {kFingerprint}).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(KvPoolTest, PoolOfALivingOwnerIsNotRemoved) {

@@ -102,7 +102,7 @@ TEST_F(KvPoolTest, ReleaseTwiceOrLateDoesNothing) {
 TEST_F(KvPoolTest, LeaseIdsAreNeverReused) {
   std::set<uint64_t> ids = {0};
   for (const uint64_t epoch : {uint64_t{0}, uint64_t{1}, uint64_t{2}, ~uint64_t{0}}) {
-    const auto pool = KvPool::Create(name_, epoch, kFingerprint, SmallGeometry(2, 1)).value();
+    const auto pool = KvPool::Create(name_, epoch, {kFingerprint}, SmallGeometry(2, 1)).value();
     EXPECT_EQ(pool->epoch(), epoch);
     for (int i = 0; i < 100; ++i) {
       const KvLease lease = pool->Reserve({.capacity = 1}).value();
@@ -152,22 +152,25 @@ TEST_F(KvPoolTest, NameIsTakenWhileThePoolLives) {
   {
     const auto pool = MakePool(4, 2);
     EXPECT_EQ(pool->name(), name_.str());
-    EXPECT_EQ(KvPool::Create(name_, 2, kFingerprint, SmallGeometry(4, 2)).status().code(),
+    EXPECT_EQ(KvPool::Create(name_, 2, {kFingerprint}, SmallGeometry(4, 2)).status().code(),
               absl::StatusCode::kAlreadyExists);
   }
   EXPECT_TRUE(SharedMemory::List(name_)->empty());
 }
 
 TEST_F(KvPoolTest, RejectsBadArguments) {
-  EXPECT_EQ(KvPool::Create(name_, kEpoch, kFingerprint, SmallGeometry(0, 1)).status().code(),
+  EXPECT_EQ(KvPool::Create(name_, kEpoch, {kFingerprint}, SmallGeometry(0, 1)).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(KvPool::Create(name_, kEpoch, std::string(41, 'f'), SmallGeometry(1, 1)).status().code(),
+  EXPECT_EQ(KvPool::Create(name_, kEpoch, {std::string(41, 'f')}, SmallGeometry(1, 1)).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(KvPool::Create(name_, kEpoch, std::string(40, 'f'), SmallGeometry(1, 1)).ok());
+  EXPECT_EQ(KvPool::Create(name_, kEpoch, {kFingerprint, std::string(65, 'f')}, SmallGeometry(1, 1)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(KvPool::Create(name_, kEpoch, {std::string(40, 'f'), std::string(64, 'f')}, SmallGeometry(1, 1)).ok());
 }
 
 TEST_F(KvPoolTest, TooLargeSaysWhatToDo) {
-  const absl::Status status = KvPool::Create(name_, kEpoch, kFingerprint, SmallGeometry(int64_t{1} << 31, 1)).status();
+  const absl::Status status =
+      KvPool::Create(name_, kEpoch, {kFingerprint}, SmallGeometry(int64_t{1} << 31, 1)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("needs 768.00 GiB"), HasSubstr("--shm-size")));
   EXPECT_TRUE(SharedMemory::List(name_)->empty());

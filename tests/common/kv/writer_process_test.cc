@@ -206,14 +206,14 @@ TEST_F(WriterProcessTest, PoolOfAKilledOwnerIsNotOpenedAndCanBeRemoved) {
     return parent.Sleep();
   });
   ASSERT_EQ(owner.Receive(), 6);
-  auto mapping = KvPoolMapping::Open(name_, kFingerprint);
+  auto mapping = KvPoolMapping::Open(name_, {kFingerprint});
   ASSERT_TRUE(mapping.ok());
   EXPECT_FALSE(SharedMemory::UnlinkIfUnused(name_).value());
   owner.Kill();
   ASSERT_EQ(SharedMemory::List(name_)->size(), 1u);
   EXPECT_FALSE(SharedMemory::List(name_)->front().owner_alive);
-  EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(KvPool::Create(name_, kEpoch + 1, kFingerprint, SmallGeometry(1, 1)).status().code(),
+  EXPECT_EQ(KvPoolMapping::Open(name_, {kFingerprint}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(KvPool::Create(name_, kEpoch + 1, {kFingerprint}, SmallGeometry(1, 1)).status().code(),
             absl::StatusCode::kAlreadyExists);
   mapping = absl::UnknownError("dropped");
   EXPECT_TRUE(SharedMemory::UnlinkIfUnused(name_).value());

@@ -187,10 +187,10 @@ TEST_F(CudaStreamingDevicesTest, ThePoolOfADeadOwnerIsLetGo) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
   const std::string name = "moestro.streaming-devices-test-" + std::to_string(getpid()) + ".kv.dead";
-  auto owner = kv::KvPool::Create(name, 1, kTestFingerprint, node_.mapping()->geometry()).value();
+  auto owner = kv::KvPool::Create(name, 1, {kTestFingerprint}, node_.mapping()->geometry()).value();
   std::weak_ptr<const kv::KvPoolMapping> watched;
   {
-    const std::shared_ptr<const kv::KvPoolMapping> pool = kv::KvPoolMapping::Open(name, kTestFingerprint).value();
+    const std::shared_ptr<const kv::KvPoolMapping> pool = kv::KvPoolMapping::Open(name, {kTestFingerprint}).value();
     device->UsePool(pool);
     watched = pool;
   }
@@ -240,7 +240,8 @@ TEST_F(CudaStreamingDevicesTest, AShorterRingWhereOthersHaveTakenMemorySince) {
 TEST_F(CudaStreamingDevicesTest, ANewPoolTakesTheOldOnesPlace) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
-  std::shared_ptr<const kv::KvPoolMapping> old = kv::KvPoolMapping::Open(node_.pool().name(), kTestFingerprint).value();
+  std::shared_ptr<const kv::KvPoolMapping> old =
+      kv::KvPoolMapping::Open(node_.pool().name(), {kTestFingerprint}).value();
   device->UsePool(old);
   const void* const page = old->pages_base();
   emulation::AwaitRegistered(page);
