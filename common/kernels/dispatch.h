@@ -25,7 +25,8 @@ inline constexpr std::string_view kInt8ActivationsHelp =
     "Weights whose inputs are rounded to 8 bits. published: those of INT8 checkpoints, which are published so; all: "
     "four- to eight-bit formats of blocks (GGUF, INT4, MXFP4) too, faster and less exact; bf16: none. Prefill and "
     "decode "
-    "need the same: prefill refuses prompts of a decode that has another. A GPU ignores it";
+    "need the same: prefill refuses prompts of a decode that has another. A GPU rounds those of "
+    "INT8 checkpoints at most";
 
 // The flag with its word, as a user gives it.
 std::string Int8ActivationsFlag(Int8Activations setting);

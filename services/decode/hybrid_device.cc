@@ -100,7 +100,8 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::Weigh
                                                 {.max_rows = max_rows,
                                                  .max_sequences = config.max_batch,
                                                  .kv_pages = pool.geometry().page_count,
-                                                 .hot_experts = hot_experts}));
+                                                 .hot_experts = hot_experts,
+                                                 .int8_activations = kernels.int8_activations}));
     device_ = std::move(backend.device);
     compute_ = std::move(backend.compute);
     // Prefill and this role write it, so it is not registered as read-only.

@@ -91,7 +91,7 @@ absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const device::Devi
         engine::OpenCudaPrefill({.ordinal = *name.cuda_ordinal,
                                  .memory_bytes = bytes,
                                  .registered_bytes = pin_bytes > 0 ? std::min(pin_bytes, weight_bytes) : weight_bytes},
-                                spec, model_->weights));
+                                spec, model_->weights, kernels_.int8_activations));
     opened.device = std::move(backend.device);
     opened.compute = std::move(backend.compute);
   } else {
@@ -109,8 +109,8 @@ absl::StatusOr<PromptDevice> PrefillBackends::Rank(size_t index) {
   Device& device = *named.opened;
   PromptDevice made{.name = named.name.Text(), .rank = {}, .single = device.prefill.get(), .workers = nullptr};
   if (named.name.cuda_ordinal) {
-    MOE_ASSIGN_OR_RETURN(auto rank_kernels,
-                         engine::NewCudaRankKernels(*device.device, model_->segment->spec(), model_->weights));
+    MOE_ASSIGN_OR_RETURN(auto rank_kernels, engine::NewCudaRankKernels(*device.device, model_->segment->spec(),
+                                                                       model_->weights, kernels_.int8_activations));
     const auto gpu = std::make_shared<CudaRank>(model_, device.device, std::move(rank_kernels));
     made.rank = {.device = gpu->device.get(), .kernels = gpu->kernels.get(), .owner = gpu};
   } else {

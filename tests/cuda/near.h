@@ -17,12 +17,14 @@
 namespace moestro {
 
 // Two devices that each stay within the tolerance of exact arithmetic differ by at most twice that. If both round the
-// same numbers the same way, which is nearly always the case, they differ much less.
-inline double DeviceTolerance(const weights::ModelSpec& spec) {
-  return 2 * model::kSigmas * model::RelativeDeviation(spec);
+// same numbers the same way, which is nearly always the case, they differ much less. coded: weights are I8 and inputs
+// codes, of which each device may have others.
+inline double DeviceTolerance(const weights::ModelSpec& spec, bool coded = false) {
+  return model::kSigmas * (2 * model::RelativeDeviation(spec) + (coded ? model::Int8Deviation(spec) : 0));
 }
 
-inline void ExpectNear(const weights::ModelSpec& spec, std::span<const float> got, std::span<const float> expected) {
+inline void ExpectNear(const weights::ModelSpec& spec, std::span<const float> got, std::span<const float> expected,
+                       bool coded = false) {
   ASSERT_EQ(got.size(), expected.size());
   double squares = 0, worst = 0;
   size_t count = 0;
@@ -36,20 +38,21 @@ inline void ExpectNear(const weights::ModelSpec& spec, std::span<const float> go
     ASSERT_FALSE(std::isnan(got[i])) << i;
     worst = std::max(worst, std::fabs(double{got[i]} - expected[i]));
   }
-  EXPECT_LE(worst, DeviceTolerance(spec) * std::sqrt(squares / static_cast<double>(count)));
+  EXPECT_LE(worst, DeviceTolerance(spec, coded) * std::sqrt(squares / static_cast<double>(count)));
 }
 
-inline void ExpectNear(const weights::ModelSpec& spec, const model::Logits& got, const model::Logits& expected) {
+inline void ExpectNear(const weights::ModelSpec& spec, const model::Logits& got, const model::Logits& expected,
+                       bool coded = false) {
   ASSERT_LE(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "row " << i << " of the last " << got.size());
-    ExpectNear(spec, got[i], expected[expected.size() - got.size() + i]);
+    ExpectNear(spec, got[i], expected[expected.size() - got.size() + i], coded);
   }
 }
 
 // Layer by layer, because layers have different magnitudes.
 inline void ExpectNear(const weights::ModelSpec& spec, const std::vector<uint16_t>& got,
-                       const std::vector<uint16_t>& expected) {
+                       const std::vector<uint16_t>& expected, bool coded = false) {
   ASSERT_EQ(got.size(), expected.size());
   std::vector<float> got_floats, expected_floats;
   std::ranges::transform(got, std::back_inserter(got_floats), FromBf16);
@@ -57,7 +60,7 @@ inline void ExpectNear(const weights::ModelSpec& spec, const std::vector<uint16_
   const size_t layer = got.size() / static_cast<size_t>(spec.num_layers);
   for (size_t at = 0; at < got.size(); at += layer) {
     SCOPED_TRACE(testing::Message() << "KV of layer " << at / layer);
-    ExpectNear(spec, std::span(got_floats).subspan(at, layer), std::span(expected_floats).subspan(at, layer));
+    ExpectNear(spec, std::span(got_floats).subspan(at, layer), std::span(expected_floats).subspan(at, layer), coded);
   }
 }
 

@@ -26,4 +26,10 @@ const CpuKernels& TestKernels();
 // All tables that this CPU can run: for tests that compare tables.
 std::vector<const CpuKernels*> EveryTestKernels();
 
+// A table with another setting.
+inline CpuKernels WithSetting(CpuKernels kernels, Int8Activations setting) {
+  kernels.int8_activations = setting;
+  return kernels;
+}
+
 }  // namespace moestro

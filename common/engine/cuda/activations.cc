@@ -32,6 +32,7 @@ void CudaActivations::Visit(const weights::ModelSpec& spec, const CudaSizes& siz
   tile_rows = is_step ? rows : std::min(std::max(rows, sizes.expert_rows), kCudaTileRows);
   part_tokens = sizes.part_tokens;
   take(x, rows * CudaStride(hidden));
+  if (sizes.coded) take(codes, rows * cuda::Int8Stride(hidden));
   take(sums, rows * hidden);
   take(projected, tile_rows * std::max({spec.q_lora_rank, spec.kv_dim(), heads * spec.qk_head_dim()}));
   if (spec.q_lora_rank > 0) take(query_input, rows * CudaStride(spec.q_lora_rank));
@@ -74,6 +75,9 @@ void CudaActivations::VisitPrompt(const weights::ModelSpec& spec, const CudaSize
     plans.resize(CeilDiv(sizes.expert_rows, tile_rows));
     for (cuda::RoutingPlan& plan : plans) VisitPlan(plan, tile_rows * chosen, experts, take);
     take(expert_out, tile_rows * chosen * hidden);
+    if (sizes.use == CudaUse::kShare && sizes.coded) {
+      take(routed_codes, tile_rows * chosen * cuda::Int8Stride(hidden));
+    }
   }
   take(has_nan, spec.num_layers);
   take(head_input, model::kLogitRows * CudaStride(hidden));

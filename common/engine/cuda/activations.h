@@ -10,6 +10,7 @@
 #include "common/device/device.h"
 #include "common/engine/prefill_compute.h"
 #include "common/kernels/cuda/call.h"
+#include "common/kernels/cuda/int8_inputs.h"
 #include "common/kernels/cuda/routing.h"
 #include "common/model/moe/gating.h"
 #include "common/weights/model_spec.h"
@@ -43,12 +44,15 @@ struct CudaSizes {
   int64_t rows = 0;         // of the device
   int64_t expert_rows = 0;  // of a prompt: those that its experts get, its own or those of all ranks
   int64_t part_tokens = 0;  // of a prompt: those that are attended to at once, whole KV blocks
+  bool coded = false;       // I8 weights take their inputs as codes (TakesCodes)
 
   // Parts have the pass's rows and the tokens that share the first row's KV block.
-  static CudaSizes OfPass(int64_t rows) {
-    return {CudaUse::kPass, rows, rows, RoundUp(rows + kv::kPageTokens - 1, kv::kPageTokens)};
+  static CudaSizes OfPass(int64_t rows, bool coded = false) {
+    return {CudaUse::kPass, rows, rows, RoundUp(rows + kv::kPageTokens - 1, kv::kPageTokens), coded};
   }
-  static CudaSizes OfStep(int64_t rows) { return {.use = CudaUse::kStep, .rows = rows}; }
+  static CudaSizes OfStep(int64_t rows, bool coded = false) {
+    return {.use = CudaUse::kStep, .rows = rows, .coded = coded};
+  }
 };
 
 // Pointers into device memory that this owns; null what its use has not. R = rows, P = part_tokens, T = min(max(R,
@@ -67,6 +71,8 @@ class CudaActivations {
   int64_t part_tokens = 0;  // P
 
   uint16_t* x = nullptr;  // BF16 [R, CudaStride(H)]: every norm's output
+  // [R, Int8Stride(H)]: the same in codes; null: all inputs stay BF16. Other inputs of I8 weights are coded in place.
+  uint16_t* codes = nullptr;
   // F32 [R, H]: of the layer's routed experts; in a prompt so far, and before the first layer the embeddings
   float* sums = nullptr;
 
@@ -97,9 +103,10 @@ class CudaActivations {
   cuda::RoutingPlan pairs;               // of a share: of the R * K choices
   std::vector<cuda::RoutingPlan> plans;  // of T * K choices of the expert_rows each
   float* expert_out = nullptr;           // [T * K, H]
-  int32_t* has_nan = nullptr;            // [num_layers]: whether the layer's scores are
-  uint16_t* head_input = nullptr;        // [kLogitRows, CudaStride(H)]
-  float* logits = nullptr;               // [kLogitRows, vocab_size]
+  uint16_t* routed_codes = nullptr;  // [T * K, Int8Stride(H)] of a share: what its experts get, if `codes` is not null
+  int32_t* has_nan = nullptr;        // [num_layers]: whether the layer's scores are
+  uint16_t* head_input = nullptr;    // [kLogitRows, CudaStride(H)]
+  float* logits = nullptr;           // [kLogitRows, vocab_size]
 
   // Of a step.
   uint16_t* latent_queries = nullptr;  // [R, N, kv_lora_rank], then what they attended to; null with grouped queries

@@ -21,7 +21,7 @@ namespace {
 absl::Status Project(const CudaRows& rows, const PackedMatrix& w, const float* bias, IndexRange tile, float* y,
                      cuda::Stream stream) {
   MOE_RETURN_IF_ERROR(LaunchStatus(
-      cuda::LaunchLinear(ShapeOf(w, rows.X(tile), rows.x_stride(), y, w.rows), PointersOf(w), tile.size(), stream)));
+      cuda::LaunchLinear(ShapeOf(w, rows.InputsOf(w, tile), y, w.rows), PointersOf(w), tile.size(), stream)));
   if (bias == nullptr) return absl::OkStatus();
   return LaunchStatus(cuda::LaunchAddBias(bias, tile.size(), w.rows, y, stream));
 }
@@ -131,6 +131,9 @@ absl::Status ProjectDown(const CudaRows& rows, const AttentionWeights& w, cuda::
                                                           .out_bf16 = a.query_input + tile.begin * stride,
                                                           .out_bf16_stride = stride},
                                                          stream)));
+    const auto coded =
+        CodeInPlace(rows.coded(), w.q_b, a.query_input + tile.begin * stride, stride, tile.size(), stream);
+    MOE_RETURN_IF_ERROR(coded.status());
   }
   return absl::OkStatus();
 }
@@ -140,13 +143,15 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
   const CudaActivations& a = rows.activations;
   const int64_t width = heads.size() * spec.qk_head_dim();
   const PackedMatrix slice = SliceRows(w.q_b, heads.begin * spec.qk_head_dim(), width);
-  const uint16_t* input = spec.q_lora_rank > 0 ? a.query_input : a.x;
-  const int64_t stride = CudaStride(w.q_b.cols);
   for (int64_t t = 0; t < rows.tiles(); ++t) {
     const IndexRange tile = rows.Tile(t);
-    MOE_RETURN_IF_ERROR(
-        LaunchStatus(cuda::LaunchLinear(ShapeOf(slice, input + tile.begin * stride, stride, a.projected, width),
-                                        PointersOf(slice), tile.size(), stream)));
+    CudaInputRows in = rows.InputsOf(slice, tile);
+    if (spec.q_lora_rank > 0) {  // as ProjectDown has left them
+      in.stride = CudaStride(spec.q_lora_rank);
+      in.x = a.query_input + tile.begin * in.stride;
+    }
+    MOE_RETURN_IF_ERROR(LaunchStatus(
+        cuda::LaunchLinear(ShapeOf(slice, in, a.projected, width), PointersOf(slice), tile.size(), stream)));
     if (w.q_bias != nullptr) {
       MOE_RETURN_IF_ERROR(LaunchStatus(
           cuda::LaunchAddBias(w.q_bias + heads.begin * spec.qk_head_dim(), tile.size(), width, a.projected, stream)));
@@ -162,10 +167,11 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
 
 absl::Status AddOutput(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
-  return LaunchStatus(
-      cuda::LaunchLinear(ShapeOf(w.o, rows.activations.attn_out, CudaStride(spec.num_heads * spec.v_head_dim),
-                                 rows.residual, spec.hidden_size, cuda::LinearOutput::kAddF32),
-                         PointersOf(w.o, w.o_bias), rows.rows, stream));
+  const int64_t stride = CudaStride(spec.num_heads * spec.v_head_dim);
+  MOE_ASSIGN_OR_RETURN(const CudaInputRows in,
+                       CodeInPlace(rows.coded(), w.o, rows.activations.attn_out, stride, rows.rows, stream));
+  return LaunchStatus(cuda::LaunchLinear(ShapeOf(w.o, in, rows.residual, spec.hidden_size, cuda::LinearOutput::kAddF32),
+                                         PointersOf(w.o, w.o_bias), rows.rows, stream));
 }
 
 // A prompt: part by part of its tokens.

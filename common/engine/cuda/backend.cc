@@ -22,19 +22,21 @@ absl::StatusOr<std::unique_ptr<device::Device>> OpenDevice(const device::CudaDev
 }  // namespace
 
 absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options,
-                                                   const weights::ModelSpec& spec, const model::ModelWeights& weights) {
+                                                   const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                                                   Int8Activations setting) {
   MOE_RETURN_IF_ERROR(CheckPrefillSupported(spec));
   MOE_RETURN_IF_ERROR(CheckWeightsSupported(spec, weights));
   CudaPrefillBackend backend;
   MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(options));
-  backend.compute = std::make_unique<CudaPrefill>(*backend.device, spec, weights);
+  backend.compute = std::make_unique<CudaPrefill>(*backend.device, spec, weights, setting);
   return backend;
 }
 
 absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& device, const weights::ModelSpec& spec,
-                                                                const model::ModelWeights& weights) {
+                                                                const model::ModelWeights& weights,
+                                                                Int8Activations setting) {
   MOE_RETURN_IF_ERROR(CheckRanksSupported(spec));
-  return std::make_unique<CudaRankKernels>(device, spec, weights);
+  return std::make_unique<CudaRankKernels>(device, spec, weights, setting);
 }
 
 absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions& device,

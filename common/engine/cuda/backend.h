@@ -1,5 +1,6 @@
 // Whether there is CUDA: the one place that knows. backend.cc is linked where there is, no_backend.cc where there is
-// not: there all of these are UNIMPLEMENTED. Spec and weights outlive what is opened.
+// not: there all of these are UNIMPLEMENTED. Spec and weights outlive what is opened. Of the setting of 8-bit inputs a
+// GPU follows what it says of I8 weights; formats of blocks have BF16 inputs.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "common/engine/decode_compute.h"
 #include "common/engine/prefill_compute.h"
 #include "common/engine/rank_kernels.h"
+#include "common/kernels/cpu/input_coding.h"
 #include "common/model/binding.h"
 
 namespace moestro::engine {
@@ -21,17 +23,20 @@ struct CudaPrefillBackend {
 
 // Errors of OpenCudaDevice, CheckPrefillSupported and CheckWeightsSupported, and what a first kernel fails with.
 absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options,
-                                                   const weights::ModelSpec& spec, const model::ModelWeights& weights);
+                                                   const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                                                   Int8Activations setting);
 
 // A rank on a device of OpenCudaPrefill's, which outlives the result. Errors of CheckRanksSupported.
 absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& device, const weights::ModelSpec& spec,
-                                                                const model::ModelWeights& weights);
+                                                                const model::ModelWeights& weights,
+                                                                Int8Activations setting);
 
 struct CudaDecodeOptions {
   int64_t max_rows = 0;       // of a step
   int64_t max_sequences = 0;  // of a step
   int64_t kv_pages = 0;       // of the KV pool, all of which are kept on the device
   bool hot_experts = false;   // whether the device computes routed experts that it holds
+  Int8Activations int8_activations = Int8Activations::kPublished;
 };
 
 struct CudaDecodeBackend {

@@ -67,14 +67,20 @@ struct CudaDecode::Head {
 // experts begin.
 struct CudaDecode::HotTiles {
   static absl::StatusOr<std::unique_ptr<HotTiles>> Create(device::Device& device, const weights::ModelSpec& spec,
-                                                          int64_t max_rows) {
+                                                          int64_t max_rows, bool coded) {
     const int64_t max_tiles = max_rows * spec.experts_per_token;  // an expert has one for a row at the least
     const int64_t bytes = Bytes(max_tiles);
     MOE_ASSIGN_OR_RETURN(auto host, device::PinnedBuffer<uint8_t>::Create(device, bytes));
     MOE_ASSIGN_OR_RETURN(device::Memory memory, device.Allocate(bytes, "tiles of cached experts"));
     const int64_t gated_bytes = max_tiles * CudaStride(spec.moe_intermediate_size) * int64_t{sizeof(uint16_t)};
     MOE_ASSIGN_OR_RETURN(device::Memory gated, device.Allocate(gated_bytes, "activations of cached experts"));
-    return std::unique_ptr<HotTiles>(new HotTiles{max_tiles, std::move(host), std::move(memory), std::move(gated)});
+    device::Memory codes;
+    if (coded) {
+      const int64_t code_bytes = max_tiles * cuda::Int8Stride(spec.hidden_size) * int64_t{sizeof(uint16_t)};
+      MOE_ASSIGN_OR_RETURN(codes, device.Allocate(code_bytes, "coded inputs of cached experts"));
+    }
+    return std::unique_ptr<HotTiles>(
+        new HotTiles{max_tiles, std::move(host), std::move(memory), std::move(gated), std::move(codes)});
   }
   static int64_t Bytes(int64_t max_tiles) {
     const int64_t begins = CeilDiv(max_tiles, int64_t{cuda::kMaxMatrices}) + 1;
@@ -105,12 +111,14 @@ struct CudaDecode::HotTiles {
   device::PinnedBuffer<uint8_t> host;
   device::Memory memory;
   device::Memory gated;  // BF16 [max_tiles, CudaStride(moe_intermediate_size)]
+  device::Memory codes;  // [max_tiles, Int8Stride(hidden_size)]; none where inputs are not coded
 };
 
-CudaDecode::CudaDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, DeviceWeights device_weights,
-                       device::Memory pages, const kv::KvGeometry& geometry)
+CudaDecode::CudaDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, bool coded,
+                       DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry)
     : spec_(spec),
       host_weights_(weights),
+      coded_(coded),
       rope_(spec),
       weights_(std::move(device_weights)),
       pages_(std::move(pages), geometry) {}
@@ -128,12 +136,13 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
   kv::KvGeometry of_pool = geometry;
   of_pool.kv_heads = spec.num_kv_heads;
   const int64_t packed_bytes = of_pool.kv_heads > 0 ? of_pool.page_bytes() : 0;
-  const int64_t lane_bytes = CudaActivations::Bytes(spec, CudaSizes::OfStep(options.max_rows)) + packed_bytes;
+  const bool coded = TakesCodes(spec, weights, options.int8_activations);
+  const int64_t lane_bytes = CudaActivations::Bytes(spec, CudaSizes::OfStep(options.max_rows, coded)) + packed_bytes;
   MOE_RETURN_IF_ERROR(CheckMemory(device, DeviceWeights::Bytes(spec, weights), pages_bytes, kMaxLanes * lane_bytes));
   MOE_ASSIGN_OR_RETURN(DeviceWeights device_weights, DeviceWeights::Copy(device, spec, weights));
   MOE_ASSIGN_OR_RETURN(device::Memory pages, device.Allocate(pages_bytes, "KV pages"));
   std::unique_ptr<CudaDecode> decode(
-      new CudaDecode(spec, weights, std::move(device_weights), std::move(pages), geometry));
+      new CudaDecode(spec, weights, coded, std::move(device_weights), std::move(pages), geometry));
 
   const int64_t hidden_bytes = options.max_rows * spec.hidden_size * static_cast<int64_t>(sizeof(float));
   MOE_ASSIGN_OR_RETURN(decode->residual_, device.Allocate(hidden_bytes, "activations"));
@@ -149,7 +158,7 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
       .pages = std::max(own_pages, options.max_sequences * std::min(geometry.page_count, context_pages))};
   for (int lane = 0; lane < kMaxLanes; ++lane) {
     MOE_ASSIGN_OR_RETURN(auto activations,
-                         CudaActivations::Allocate(device, spec, CudaSizes::OfStep(options.max_rows)));
+                         CudaActivations::Allocate(device, spec, CudaSizes::OfStep(options.max_rows, coded)));
     MOE_ASSIGN_OR_RETURN(StepRows inputs, StepRows::Create(device, spec, limits));
     device::Memory packed_page;
     if (packed_bytes > 0) {
@@ -164,7 +173,7 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
     decode->lanes_.push_back(std::move(state));
   }
   if (options.hot_experts) {
-    MOE_ASSIGN_OR_RETURN(decode->hot_, HotTiles::Create(device, spec, options.max_sequences));
+    MOE_ASSIGN_OR_RETURN(decode->hot_, HotTiles::Create(device, spec, options.max_sequences, coded));
   }
   return decode;
 }
@@ -256,6 +265,18 @@ absl::Status CudaDecode::RunHot(std::span<const HotExpert> experts, const uint16
   const int32_t* const host_begins = hot_->Begins(hot_->host.get());
   const int32_t* const begins = hot_->Begins(hot_->memory.data());
   auto* const gated = reinterpret_cast<uint16_t*>(hot_->gated.data());
+  uint16_t* const codes = coded_ ? reinterpret_cast<uint16_t*>(hot_->codes.data()) : nullptr;
+  if (coded_) {
+    int64_t rows = 0;
+    for (const HotExpert& expert : experts) rows = std::max(rows, expert.begin + expert.count);
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchEncodeInt8({.x = x,
+                                                             .x_stride = CudaStride(spec_.hidden_size),
+                                                             .cols = spec_.hidden_size,
+                                                             .out = codes,
+                                                             .out_stride = cuda::Int8Stride(spec_.hidden_size),
+                                                             .rows = rows},
+                                                            stream)));
+  }
   for (size_t first = 0, group = 0; first < experts.size(); first += cuda::kMaxMatrices, ++group) {
     const auto together = experts.subspan(first, std::min<size_t>(cuda::kMaxMatrices, experts.size() - first));
     std::array<model::MlpWeights, cuda::kMaxMatrices> weights;
@@ -268,7 +289,7 @@ absl::Status CudaDecode::RunHot(std::span<const HotExpert> experts, const uint16
                                        .end_tile = begins + group + 1,
                                        .max_tiles = host_begins[group + 1] - host_begins[group],
                                        .tile_tokens = cuda::kSmallTile},
-                                      x, gated, outputs, stream));
+                                      x, codes, gated, outputs, stream));
   }
   return absl::OkStatus();
 }
@@ -314,7 +335,9 @@ absl::Status CudaDecode::RunHead(std::span<const int64_t> wanted, void* native) 
   auto* const input = reinterpret_cast<uint16_t*>(head_->input.data());
   const auto* const residual = reinterpret_cast<const float*>(residual_.data());
   MOE_RETURN_IF_ERROR(NormHeadInput(spec_, w.final_norm, residual, wanted, input, stream));
-  return engine::RunHead(spec_, {w.head, 0}, std::ssize(wanted), input, reinterpret_cast<float*>(head_->logits.data()),
+  MOE_ASSIGN_OR_RETURN(const CudaInputRows in,
+                       CodeInPlace(coded_, w.head, input, CudaStride(spec_.hidden_size), std::ssize(wanted), stream));
+  return engine::RunHead(spec_, {w.head, 0}, std::ssize(wanted), in, reinterpret_cast<float*>(head_->logits.data()),
                          stream);
 }
 

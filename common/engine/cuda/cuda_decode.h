@@ -52,8 +52,8 @@ class CudaDecode final : public DecodeCompute {
   struct LaneState;
   struct Head;
   struct HotTiles;
-  CudaDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, DeviceWeights device_weights,
-             device::Memory pages, const kv::KvGeometry& geometry);
+  CudaDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, bool coded,
+             DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry);
   LaneState& Lane(int lane) const { return *lanes_[static_cast<size_t>(lane)]; }
   CudaRows RowsOf(const LaneState& state) const;
   absl::Status RunAttend(const LaneState& state, void* native) const;
@@ -64,6 +64,7 @@ class CudaDecode final : public DecodeCompute {
 
   const weights::ModelSpec& spec_;
   const model::ModelWeights& host_weights_;
+  const bool coded_;
   const model::Rope rope_;
   const DeviceWeights weights_;
   DevicePages pages_;

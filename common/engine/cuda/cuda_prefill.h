@@ -27,11 +27,16 @@ class CudaPrefill final : public PrefillCompute {
  public:
   // All outlive it. `weights` point into host memory; embeddings are copied from there row by row. REQUIRES a spec that
   // CheckPrefillSupported accepts.
-  CudaPrefill(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights)
-      : device_(device), spec_(spec), weights_(weights), inputs_(spec, weights) {}
+  CudaPrefill(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
+              Int8Activations setting = Int8Activations::kPublished)
+      : device_(device),
+        spec_(spec),
+        weights_(weights),
+        coded_(TakesCodes(spec, weights, setting)),
+        inputs_(spec, weights) {}
 
   int64_t ActivationBytes(int64_t pass_rows) const override {
-    return CudaActivations::Bytes(spec_, CudaSizes::OfPass(pass_rows));
+    return CudaActivations::Bytes(spec_, CudaSizes::OfPass(pass_rows, coded_));
   }
   absl::Status CheckForm(model::MlaForm form) const override { return CheckUnabsorbed(spec_, form); }
   absl::Status Begin(const PromptRun& run) override;
@@ -57,6 +62,7 @@ class CudaPrefill final : public PrefillCompute {
   device::Device& device_;
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;
+  const bool coded_;
 
   // Of the run. What streams copy from and to stays until its end.
   PromptRun run_;

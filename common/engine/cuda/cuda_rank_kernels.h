@@ -27,8 +27,13 @@ namespace moestro::engine {
 class CudaRankKernels final : public RankKernels {
  public:
   // As CudaPrefill. REQUIRES a spec that CheckRanksSupported accepts.
-  CudaRankKernels(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights)
-      : device_(device), spec_(spec), weights_(weights), inputs_(spec, weights) {}
+  CudaRankKernels(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                  Int8Activations setting = Int8Activations::kPublished)
+      : device_(device),
+        spec_(spec),
+        weights_(weights),
+        coded_(TakesCodes(spec, weights, setting)),
+        inputs_(spec, weights) {}
 
   int64_t ActivationBytes(const RankShare& share) const override;
   absl::Status CheckForm(model::MlaForm form) const override { return CheckUnabsorbed(spec_, form); }
@@ -75,6 +80,7 @@ class CudaRankKernels final : public RankKernels {
   device::Device& device_;
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;
+  const bool coded_;
 
   // Of the run. What streams copy from and to stays until its end.
   RankShare share_;

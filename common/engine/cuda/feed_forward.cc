@@ -15,10 +15,11 @@ absl::Status RunMlp(const CudaRows& rows, const model::MlpWeights& w, IndexRange
                     cuda::LinearOutput output, cuda::Stream stream) {
   uint16_t* const gated = rows.activations.gated;
   const int64_t width = CudaStride(w.gate.rows), hidden = rows.spec.hidden_size;
-  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGateUp(ShapeOf(w.gate, rows.X(of), rows.x_stride(), gated, width),
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGateUp(ShapeOf(w.gate, rows.InputsOf(w.gate, of), gated, width),
                                                       PointersOf(w.gate), PointersOf(w.up), of.size(), stream)));
+  MOE_ASSIGN_OR_RETURN(const CudaInputRows in, CodeInPlace(rows.coded(), w.down, gated, width, of.size(), stream));
   return LaunchStatus(
-      cuda::LaunchLinear(ShapeOf(w.down, gated, width, out, hidden, output), PointersOf(w.down), of.size(), stream));
+      cuda::LaunchLinear(ShapeOf(w.down, in, out, hidden, output), PointersOf(w.down), of.size(), stream));
 }
 
 // The rule of router.h for these logits. Where the choices go, the caller adds.
@@ -49,13 +50,15 @@ absl::Status ForRoutedTiles(const CudaRows& rows, const RoutedRows& routed, cons
 
 RoutedRows Part(const CudaRows& rows, const RoutedRows& routed, IndexRange of) {
   const int64_t first_choice = of.begin * routed.chosen * routed.stride;
-  return {.rows = of.size(),
-          .chosen = routed.chosen,
-          .ids = routed.ids + first_choice,
-          .weights = routed.weights == nullptr ? nullptr : routed.weights + first_choice,
-          .stride = routed.stride,
-          .x = routed.x + of.begin * rows.x_stride(),
-          .sums = routed.sums + of.begin * rows.spec.hidden_size};
+  return {
+      .rows = of.size(),
+      .chosen = routed.chosen,
+      .ids = routed.ids + first_choice,
+      .weights = routed.weights == nullptr ? nullptr : routed.weights + first_choice,
+      .stride = routed.stride,
+      .x = routed.x + of.begin * rows.x_stride(),
+      .codes = routed.codes == nullptr ? nullptr : routed.codes + of.begin * cuda::Int8Stride(rows.spec.hidden_size),
+      .sums = routed.sums + of.begin * rows.spec.hidden_size};
 }
 
 // expert_out of a tile's routed rows: of the experts' large tiles, or of their small ones.
@@ -73,14 +76,14 @@ absl::Status RunExpertTiles(const CudaRows& rows, std::span<const model::MlpWeig
                         .end_tile = begin + first + count,
                         .max_tiles = small ? cuda::MaxSmallTiles(most, count) : cuda::MaxLargeTiles(most, count),
                         .tile_tokens = small ? cuda::kSmallTile : cuda::kLargeTile},
-                       tile.x, rows.activations.gated, rows.activations.expert_out, stream);
+                       tile.x, tile.codes, rows.activations.gated, rows.activations.expert_out, stream);
 }
 
 }  // namespace
 
 absl::Status RunGroupedMlp(const weights::ModelSpec& spec, std::span<const model::MlpWeights> experts,
-                           cuda::LinearGroups groups, const uint16_t* x, uint16_t* gated, float* out,
-                           cuda::Stream stream) {
+                           cuda::LinearGroups groups, const uint16_t* x, const uint16_t* codes, uint16_t* gated,
+                           float* out, cuda::Stream stream) {
   cuda::MatrixList up, down;
   for (size_t e = 0; e < experts.size(); ++e) {
     groups.matrices.of[e] = PointersOf(experts[e].gate, experts[e].gate_bias);
@@ -88,14 +91,30 @@ absl::Status RunGroupedMlp(const weights::ModelSpec& spec, std::span<const model
     down.of[e] = PointersOf(experts[e].down, experts[e].down_bias);
   }
   const int64_t width = CudaStride(spec.moe_intermediate_size);
-  cuda::LinearShape shape = ShapeOf(experts[0].gate, x, CudaStride(spec.hidden_size), gated, width);
+  CudaInputRows in{x, CudaStride(spec.hidden_size)};
+  if (codes != nullptr && experts[0].gate.dtype == DType::kI8) {
+    in = {codes, cuda::Int8Stride(spec.hidden_size), /*coded=*/true};
+  }
+  cuda::LinearShape shape = ShapeOf(experts[0].gate, in, gated, width);
   shape.swiglu_limit = static_cast<float>(spec.swiglu_limit);
   shape.swiglu_alpha = static_cast<float>(spec.swiglu_alpha);
   MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGroupedGateUp(shape, groups, up, stream)));
+  in = {gated, width, codes != nullptr && experts[0].down.dtype == DType::kI8};
+  if (in.coded) {
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchEncodeInt8({.x = gated,
+                                                             .x_stride = width,
+                                                             .cols = spec.moe_intermediate_size,
+                                                             .out = gated,
+                                                             .out_stride = width,
+                                                             .tiles = groups.tiles,
+                                                             .first_tile = groups.first_tile,
+                                                             .end_tile = groups.end_tile,
+                                                             .max_tiles = groups.max_tiles},
+                                                            stream)));
+  }
   groups.matrices = down;
   groups.row_of = nullptr;
-  return LaunchStatus(
-      cuda::LaunchGroupedLinear(ShapeOf(experts[0].down, gated, width, out, spec.hidden_size), groups, stream));
+  return LaunchStatus(cuda::LaunchGroupedLinear(ShapeOf(experts[0].down, in, out, spec.hidden_size), groups, stream));
 }
 
 absl::Status Dense(const CudaRows& rows, const model::FeedForwardWeights& w, cuda::Stream stream) {
@@ -148,6 +167,7 @@ RoutedRows OwnRows(const CudaRows& rows) {
   const CudaActivations& a = rows.activations;
   RoutedRows own = RoutedRows::Of(a.choices, rows.rows, rows.spec.experts_per_token);
   own.x = a.x;
+  own.codes = a.codes;
   own.sums = a.sums;
   return own;
 }
@@ -162,7 +182,18 @@ absl::Status PlanRows(const CudaRows& rows, const RoutedRows& routed, cuda::Stre
 absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<const model::MlpWeights> experts,
                      int64_t first, cuda::Stream stream) {
   return ForRoutedTiles(rows, routed, [&](IndexRange of, const cuda::RoutingPlan& plan) -> absl::Status {
-    const RoutedRows tile = Part(rows, routed, of);
+    RoutedRows tile = Part(rows, routed, of);
+    if (rows.coded() && tile.codes == nullptr && experts[0].gate.dtype == DType::kI8) {
+      uint16_t* const codes = rows.activations.routed_codes;
+      MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchEncodeInt8({.x = tile.x,
+                                                               .x_stride = rows.x_stride(),
+                                                               .cols = rows.spec.hidden_size,
+                                                               .out = codes,
+                                                               .out_stride = cuda::Int8Stride(rows.spec.hidden_size),
+                                                               .rows = tile.rows},
+                                                              stream)));
+      tile.codes = codes;
+    }
     for (const bool small : {false, true}) {
       MOE_RETURN_IF_ERROR(RunExpertTiles(rows, experts, first, tile, plan, small, stream));
     }

@@ -30,8 +30,9 @@ struct RoutedRows {
   const int32_t* ids = nullptr;    // [rows, chosen], `stride` apart
   const float* weights = nullptr;  // the same; null: all are 1
   int64_t stride = 1;
-  const uint16_t* x = nullptr;  // BF16 [rows, CudaStride(hidden_size)]
-  float* sums = nullptr;        // F32 [rows, hidden_size]
+  const uint16_t* x = nullptr;      // BF16 [rows, CudaStride(hidden_size)]
+  const uint16_t* codes = nullptr;  // of x, [rows, Int8Stride(hidden_size)]; null: none yet, or inputs are not coded
+  float* sums = nullptr;            // F32 [rows, hidden_size]
 
   // choices: [rows, chosen]
   static RoutedRows Of(const model::ExpertChoice* choices, int64_t rows, int64_t chosen) {
@@ -51,10 +52,11 @@ absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<c
                      int64_t first, cuda::Stream stream);
 
 // out = the outputs of experts, at most cuda::kMaxMatrices of one shape. groups: their first group, tiles and rows; its
-// matrices are not looked at. gated: BF16 [rows of the tiles, CudaStride(moe_intermediate_size)].
+// matrices are not looked at. codes: of x, for I8 weights; null: they take BF16 inputs. gated: BF16 [rows of the tiles,
+// CudaStride(moe_intermediate_size)].
 absl::Status RunGroupedMlp(const weights::ModelSpec& spec, std::span<const model::MlpWeights> experts,
-                           cuda::LinearGroups groups, const uint16_t* x, uint16_t* gated, float* out,
-                           cuda::Stream stream);
+                           cuda::LinearGroups groups, const uint16_t* x, const uint16_t* codes, uint16_t* gated,
+                           float* out, cuda::Stream stream);
 
 // residual += sums + shared(x), times the gates' sigmoid if there are gates; the shared expert may have no rows.
 absl::Status AddSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream);

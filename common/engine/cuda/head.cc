@@ -32,9 +32,8 @@ absl::Status NormHeadInput(const weights::ModelSpec& spec, const float* final_no
 }
 
 absl::Status RunHead(const weights::ModelSpec& spec, const model::HeadSlice& slice, int64_t count,
-                     const uint16_t* input, float* logits, cuda::Stream stream) {
-  const cuda::LinearShape shape =
-      ShapeOf(slice.weights, input, CudaStride(spec.hidden_size), logits + slice.first, spec.vocab_size);
+                     const CudaInputRows& input, float* logits, cuda::Stream stream) {
+  const cuda::LinearShape shape = ShapeOf(slice.weights, input, logits + slice.first, spec.vocab_size);
   return LaunchStatus(cuda::LaunchLinear(shape, PointersOf(slice.weights), count, stream));
 }
 
@@ -63,10 +62,14 @@ absl::Status CudaResults::Clear(const CudaActivations& activations, device::Stre
 absl::Status CudaResults::LaunchHead(const CudaRows& rows, const float* final_norm, const model::HeadSlice& slice,
                                      cuda::Stream stream) const {
   const CudaActivations& a = rows.activations;
+  const int64_t stride = CudaStride(rows.spec.hidden_size);
   if (final_norm != nullptr) {
     MOE_RETURN_IF_ERROR(NormHeadInput(rows.spec, final_norm, rows.residual, wanted_, a.head_input, stream));
+    const auto coded = CodeInPlace(rows.coded(), slice.weights, a.head_input, stride, std::ssize(wanted_), stream);
+    MOE_RETURN_IF_ERROR(coded.status());
   }
-  return RunHead(rows.spec, slice, std::ssize(wanted_), a.head_input, a.logits, stream);
+  const bool coded = rows.coded() && slice.weights.dtype == DType::kI8;
+  return RunHead(rows.spec, slice, std::ssize(wanted_), {a.head_input, stride, coded}, a.logits, stream);
 }
 
 absl::Status CudaResults::Fetch(const CudaActivations& activations, device::Stream& stream) {

@@ -19,9 +19,10 @@ namespace moestro::engine {
 // input[i] = norm(row wanted[i] of residual), BF16 [wanted, CudaStride(hidden_size)].
 absl::Status NormHeadInput(const weights::ModelSpec& spec, const float* final_norm, const float* residual,
                            std::span<const int64_t> wanted, uint16_t* input, cuda::Stream stream);
-// logits, F32 [count, vocab_size]: those of the slice, of the first `count` rows of the input.
+// logits, F32 [count, vocab_size]: those of the slice, of the first `count` rows of the input, which is as the slice's
+// weights take it.
 absl::Status RunHead(const weights::ModelSpec& spec, const model::HeadSlice& slice, int64_t count,
-                     const uint16_t* input, float* logits, cuda::Stream stream);
+                     const CudaInputRows& input, float* logits, cuda::Stream stream);
 // Hands out the logits of the rows `wanted`, host memory [wanted, vocab_size], row by row, padding ids as -inf.
 // INTERNAL if one is NaN.
 absl::Status FinishLogits(const weights::ModelSpec& spec, std::span<const model::EngineRow> rows,

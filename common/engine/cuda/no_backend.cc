@@ -10,12 +10,12 @@ absl::Status NoCuda() {
 }  // namespace
 
 absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions&, const weights::ModelSpec&,
-                                                   const model::ModelWeights&) {
+                                                   const model::ModelWeights&, Int8Activations) {
   return NoCuda();
 }
 
 absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device&, const weights::ModelSpec&,
-                                                                const model::ModelWeights&) {
+                                                                const model::ModelWeights&, Int8Activations) {
   return NoCuda();
 }
 

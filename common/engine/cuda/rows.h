@@ -6,11 +6,13 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/base/math.h"
 #include "common/engine/cuda/activations.h"
 #include "common/kernels/cuda/attention.h"
 #include "common/kernels/cuda/call.h"
 #include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/int8_inputs.h"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/stream.h"
 #include "common/model/binding.h"
@@ -27,6 +29,13 @@ struct CudaStripe {
   int64_t position = 0;  // of the first
 
   int64_t end() const { return position + rows.size(); }
+};
+
+// Rows that a linear layer multiplies: BF16, or coded for I8 weights.
+struct CudaInputRows {
+  const uint16_t* x = nullptr;
+  int64_t stride = 0;
+  bool coded = false;
 };
 
 // Rows of a prompt in one layer, or of a step of decode. Pointers are device memory.
@@ -54,6 +63,13 @@ struct CudaRows {
   }
   int64_t x_stride() const { return CudaStride(spec.hidden_size); }
   const uint16_t* X(IndexRange of) const { return activations.x + of.begin * x_stride(); }
+  bool coded() const { return activations.codes != nullptr; }
+  uint16_t* Codes(IndexRange of) const { return activations.codes + of.begin * cuda::Int8Stride(spec.hidden_size); }
+  // x as `w` takes it.
+  CudaInputRows InputsOf(const PackedMatrix& w, IndexRange of) const {
+    if (!coded() || w.dtype != DType::kI8) return {X(of), x_stride()};
+    return {Codes(of), cuda::Int8Stride(spec.hidden_size), /*coded=*/true};
+  }
   cuda::RopeAngles Angles(IndexRange of) const {
     const int64_t pairs = spec.rotated_dims() / 2;
     return {cosine + of.begin * pairs, sine + of.begin * pairs, 2 * pairs,
@@ -76,27 +92,53 @@ using cuda::LaunchStatus;
 using cuda::PointersOf;
 using cuda::ShapeOf;
 
+inline cuda::LinearShape ShapeOf(const PackedMatrix& w, const CudaInputRows& in, void* y, int64_t y_stride,
+                                 cuda::LinearOutput output = cuda::LinearOutput::kF32) {
+  cuda::LinearShape shape = ShapeOf(w, in.x, in.stride, y, y_stride, output);
+  shape.int8_inputs = in.coded;
+  return shape;
+}
+
+// BF16 rows as `w` takes them: those of I8 weights are coded in place, if inputs are coded.
+inline absl::StatusOr<CudaInputRows> CodeInPlace(bool coded, const PackedMatrix& w, uint16_t* x, int64_t stride,
+                                                 int64_t rows, cuda::Stream stream) {
+  const CudaInputRows in{x, stride, coded && w.dtype == DType::kI8};
+  if (!in.coded) return in;
+  const absl::Status launched = LaunchStatus(cuda::LaunchEncodeInt8(
+      {.x = x, .x_stride = stride, .cols = w.cols, .out = x, .out_stride = stride, .rows = rows}, stream));
+  if (!launched.ok()) return launched;
+  return in;
+}
+
 // residual = embeddings, BF16 or F32 [rows, hidden_size].
 template <typename T>
 absl::Status Embed(const CudaRows& rows, const T* embeddings, cuda::Stream stream) {
   return LaunchStatus(cuda::LaunchEmbed(embeddings, nullptr, rows.rows, rows.spec.hidden_size, rows.residual, stream));
 }
 
-// x = norm(residual) of some rows, and in F32 to `out` if that is not null.
+// x = norm(residual) of some rows, its codes if inputs are coded, and in F32 to `out` if that is not null.
 inline absl::Status NormResidual(const CudaRows& rows, const float* weight, IndexRange of, float* out,
                                  cuda::Stream stream) {
   const int64_t hidden = rows.spec.hidden_size;
-  return LaunchStatus(cuda::LaunchRmsNorm({.x = rows.residual + of.begin * hidden,
-                                           .x_stride = hidden,
-                                           .weight = weight,
-                                           .rows = of.size(),
-                                           .n = hidden,
-                                           .eps = static_cast<float>(rows.spec.rms_norm_eps),
-                                           .out = out,
-                                           .out_bf16 = rows.activations.x + of.begin * rows.x_stride(),
-                                           .out_bf16_stride = rows.x_stride(),
-                                           .subtract_mean = rows.spec.layer_norms != 0},
-                                          stream));
+  const cuda::LaunchResult normed = cuda::LaunchRmsNorm({.x = rows.residual + of.begin * hidden,
+                                                         .x_stride = hidden,
+                                                         .weight = weight,
+                                                         .rows = of.size(),
+                                                         .n = hidden,
+                                                         .eps = static_cast<float>(rows.spec.rms_norm_eps),
+                                                         .out = out,
+                                                         .out_bf16 = rows.activations.x + of.begin * rows.x_stride(),
+                                                         .out_bf16_stride = rows.x_stride(),
+                                                         .subtract_mean = rows.spec.layer_norms != 0},
+                                                        stream);
+  if (!normed.ok() || !rows.coded()) return LaunchStatus(normed);
+  return LaunchStatus(cuda::LaunchEncodeInt8({.x = rows.X(of),
+                                              .x_stride = rows.x_stride(),
+                                              .cols = hidden,
+                                              .out = rows.Codes(of),
+                                              .out_stride = cuda::Int8Stride(hidden),
+                                              .rows = of.size()},
+                                             stream));
 }
 
 }  // namespace moestro::engine

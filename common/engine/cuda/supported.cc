@@ -1,11 +1,14 @@
 #include "common/engine/cuda/supported.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/engine/cuda/activations.h"
 #include "common/kernels/cuda/call.h"
 #include "common/kernels/cuda/decode_attention.h"
+#include "common/kernels/cuda/int8_inputs.h"
 #include "common/kernels/cuda/routing.h"
 #include "common/model/schema.h"
 
@@ -98,20 +101,38 @@ absl::Status CheckDecodeSupported(const weights::ModelSpec& spec) {
 absl::Status CheckWeightsSupported(const weights::ModelSpec& spec, const model::ModelWeights& weights) {
   model::ModelWeights visited = weights;  // pointers, not what they point to
   absl::Status status;
-  const auto check = [&](const model::ModelTensor& tensor, DType dtype) {
+  const auto check = [&](const model::ModelTensor& tensor, const PackedMatrix& matrix) {
+    if (!status.ok()) return;
+    const bool is_int8 = matrix.dtype == DType::kI8;
     // Of latents, absorbed MLA takes the rows of one head at a time, which may begin inside a row group.
-    const bool refused = dtype == DType::kI8 || (tensor.role == model::TensorRole::kLatentUp && IsBlockFormat(dtype));
-    if (!status.ok() || !refused) return;
-    status = absl::UnimplementedError(absl::StrFormat(
-        "the CUDA kernels do not compute tensor '%s' in %s; use --device host", tensor.name, DTypeName(dtype)));
+    if (tensor.role == model::TensorRole::kLatentUp && (is_int8 || IsBlockFormat(matrix.dtype))) {
+      status = absl::UnimplementedError(
+          absl::StrFormat("the CUDA kernels do not compute tensor '%s' in %s; use --device host", tensor.name,
+                          DTypeName(matrix.dtype)));
+    } else if (is_int8 &&
+               (matrix.cols > cuda::kMaxInt8Inputs || CudaStride(matrix.cols) < cuda::Int8Stride(matrix.cols))) {
+      status = absl::UnimplementedError(absl::StrFormat(
+          "the CUDA kernels code 9 to %d inputs for I8 weights, but tensor '%s' has %d; use --device host",
+          cuda::kMaxInt8Inputs, tensor.name, matrix.cols));
+    }
   };
   model::ForEachTensor(spec, visited, [&](const model::ModelTensor& tensor, auto& field) {
-    if constexpr (requires { field.dtype; }) check(tensor, field.dtype);
+    if constexpr (std::is_same_v<decltype(field), PackedMatrix&>) check(tensor, field);
   });
   for (size_t layer = 0; status.ok() && layer < weights.layers.size(); ++layer) {
     status = CheckMlpTypes(weights.layers[layer].feed_forward, layer);
   }
   return status;
+}
+
+bool TakesCodes(const weights::ModelSpec& spec, const model::ModelWeights& weights, Int8Activations setting) {
+  if (CodingOf(DType::kI8, setting) == InputCoding::kNone) return false;
+  model::ModelWeights visited = weights;
+  bool has_int8 = false;
+  model::ForEachTensor(spec, visited, [&](const model::ModelTensor&, auto& field) {
+    if constexpr (std::is_same_v<decltype(field), PackedMatrix&>) has_int8 = has_int8 || field.dtype == DType::kI8;
+  });
+  return has_int8;
 }
 
 absl::Status CheckUnabsorbed(const weights::ModelSpec& spec, model::MlaForm form) {

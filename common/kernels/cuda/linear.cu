@@ -16,6 +16,7 @@
 
 #include "common/kernels/cuda/block_linear.cuh"
 #include "common/kernels/cuda/fp8_linear.cuh"
+#include "common/kernels/cuda/int8_linear.cuh"
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/linear_tile.cuh"
@@ -33,7 +34,7 @@ template <DType kTheType, bool kIsGateUp, int kTheRowWarps, int kTheWarpTokens, 
 struct Tiling : TileShape<kIsGateUp, kTheRowWarps, kTheWarpTokens, kTokenWarps, kTheStages> {
   using Shape = TileShape<kIsGateUp, kTheRowWarps, kTheWarpTokens, kTokenWarps, kTheStages>;
   static constexpr DType kType = kTheType;
-  static constexpr int kColsPerStep = kType == DType::kF8E4M3 ? 4 : 2;
+  static constexpr int kColsPerStep = 4 / kPieces<kType>;
   static constexpr int kSteps = kStageCols / kColsPerStep;  // per stage and row group
   static constexpr int kWeightBytes = Shape::kRowGroups * kSteps * kStepBytes;
   static constexpr int kStageBytes = kWeightBytes + Shape::kTokens * kInputBytes;
@@ -45,7 +46,7 @@ struct Tiling : TileShape<kIsGateUp, kTheRowWarps, kTheWarpTokens, kTokenWarps, 
 // The position of chunk c among the 16 of a step, and among the 8 of a token.
 template <DType kType>
 __device__ __forceinline__ int WeightPlace(int step, int c) {
-  return c ^ (kType == DType::kF8E4M3 ? step & 6 : (step >> 1) & 6);
+  return c ^ (kPieces<kType> == 1 ? step & 6 : (step >> 1) & 6);
 }
 __device__ __forceinline__ int InputPlace(int token, int c) { return c ^ ((token & 1) << 2); }
 
@@ -62,6 +63,20 @@ __device__ __forceinline__ void LoadWeights(const uint8_t* weights, int u, int t
   ToFragments<kType>(pieces, a);
 }
 
+// I8: a row has a scale.
+template <typename T>
+__device__ __forceinline__ void ScaleRows(const LinearParams& p, const BlockTile& tile, int row_warp, int g,
+                                          float (&totals)[2][T::kWarpTokens / 8][4]) {
+  const int64_t row = tile.row_tile * T::kOutputRows + row_warp % (T::kOutputRows / kWarpRows) * kWarpRows + 4 * g;
+  if (row >= p.shape.rows) return;
+  const float* const scales = MatrixOf<T>(p, tile, row_warp / 2).scales + row;
+#pragma unroll
+  for (int n = 0; n < T::kWarpTokens / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) totals[i / 4][n][i % 4] *= scales[i / 2];
+  }
+}
+
 template <typename T>
 __device__ __forceinline__ void ComputeTile(const LinearParams& p, const BlockTile& tile) {
   constexpr DType kType = T::kType;
@@ -71,7 +86,7 @@ __device__ __forceinline__ void ComputeTile(const LinearParams& p, const BlockTi
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
   const int row_warp = warp % T::kRowWarps, token_warp = warp / T::kRowWarps;
-  const int64_t steps = (p.shape.cols + 3) / 4 * (4 / T::kColsPerStep);  // of a whole row
+  const int64_t steps = StepsOf<kType>(p.shape.cols);
   const int64_t stages = (p.shape.cols + kStageCols - 1) / kStageCols;
   uint8_t* const shared = DynamicShared();
 
@@ -154,6 +169,9 @@ __device__ __forceinline__ void ComputeTile(const LinearParams& p, const BlockTi
     }
   }
 
+  if constexpr (kType == DType::kI8) {
+    ScaleRows<T>(p, tile, row_warp, g, totals);
+  }
   FinishTile<T>(p, tile, thread, totals);
 }
 
@@ -196,10 +214,12 @@ LaunchResult LaunchParams(LinearParams p, int tile_tokens, Stream stream) {
   if (kGateUp) p.shape.output = LinearOutput::kBf16;
   p.row_groups = PaddedRows(s.rows) / kRowGroup;
   p.aligned_output = s.y_stride % 4 == 0 && IsAligned(s.y, s.output == LinearOutput::kBf16 ? 8 : 16);
+  if (s.int8_inputs) return LaunchInt8Linear(p, kGateUp, tile_tokens, stream);
   if (s.codes != nullptr) return LaunchFp8Linear(p, kGateUp, tile_tokens, stream);
   if (s.dtype == DType::kF8E4M3) return LaunchTiles<DType::kF8E4M3, kGateUp>(p, tile_tokens, stream);
   if (s.dtype == DType::kBF16) return LaunchTiles<DType::kBF16, kGateUp>(p, tile_tokens, stream);
   if (s.dtype == DType::kF16) return LaunchTiles<DType::kF16, kGateUp>(p, tile_tokens, stream);
+  if (s.dtype == DType::kI8) return LaunchTiles<DType::kI8, kGateUp>(p, tile_tokens, stream);
   if (IsBlockFormat(s.dtype)) return LaunchBlockLinear(p, kGateUp, tile_tokens, stream);
   return {kInvalidArgument};
 }

@@ -17,7 +17,7 @@ namespace moestro::cuda {
 
 struct MatrixPointers {
   const uint8_t* data = nullptr;  // PackedBytes(dtype, rows, cols) bytes
-  const float* scales = nullptr;  // [ceil(rows / 128), ceil(cols / 128)] for FP8, else null
+  const float* scales = nullptr;  // [ceil(rows / 128), ceil(cols / 128)] for FP8, [rows padded to 64] for I8, else null
   const float* bias = nullptr;    // [rows], added to W x with one more rounding; null: none
 };
 
@@ -40,7 +40,7 @@ inline constexpr int kLargeTile = 128;
 
 // Shared by both forms below. Writes y[r * y_stride + n] for n in [0, rows), and nothing else.
 struct LinearShape {
-  DType dtype = DType::kF8E4M3;  // kF8E4M3, kBF16, kF16 or a format of blocks
+  DType dtype = DType::kF8E4M3;  // kF8E4M3, kBF16, kF16, kI8 or a format of blocks
   int64_t rows = 0;              // outputs
   int64_t cols = 0;              // inputs
   const uint16_t* x = nullptr;   // BF16 [.., x_stride]
@@ -51,6 +51,7 @@ struct LinearShape {
   void* y = nullptr;  // F32 or BF16 [.., y_stride]
   int64_t y_stride = 0;
   LinearOutput output = LinearOutput::kF32;
+  bool int8_inputs = false;  // I8 weights: x is coded rows (int8_inputs.h), and sums are exact integers
   // Of gate and up, ModelSpec's: 0: silu.
   float swiglu_limit = 0;
   float swiglu_alpha = 0;

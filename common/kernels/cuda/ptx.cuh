@@ -3,7 +3,8 @@
 // and t = lane % 4:
 //   mma m16n8k16, BF16   a[r]: row g + 8 (r % 2), columns 8 (r / 2) + 2t, + 1     b[r]: column g, rows 8r + 2t, + 1
 //   mma m16n8k32, E4M3   a[r]: row g + 8 (r % 2), columns 16 (r / 2) + 4t .. + 3  b[r]: column g, rows 16r + 4t .. + 3
-//   both                 d[i]: row g + 8 (i / 2), column 2t + i % 2
+//   mma m16n8k32, S8     the same
+//   all                  d[i]: row g + 8 (i / 2), column 2t + i % 2
 #pragma once
 
 #include <cuda_runtime.h>
@@ -91,6 +92,15 @@ __device__ __forceinline__ void MmaE4M3(float (&d)[4], const uint32_t (&a)[4], c
 #else
   __trap();
 #endif
+}
+
+// The same of signed bytes, exact modulo 2^32.
+__device__ __forceinline__ void MmaS8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 // Rounds two numbers to nearest even, `low` in the lower half. NaN becomes 0x7fff.

@@ -13,8 +13,7 @@
 namespace moestro::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kQuads = kWarpRows / 4;                                // of rows
+constexpr int kWarps = kSmallWarps;
 constexpr int kGroupCols = 32;                                       // inputs that a warp multiplies at once
 constexpr int kGroups = static_cast<int>(kScaleBlock) / kGroupCols;  // of a block of inputs
 
@@ -28,7 +27,7 @@ struct SmallTile {
   static constexpr int kMatrices = kGateUp ? 2 : 1;
   static constexpr int kOutputRows = kWarpRows;
   static constexpr int kSlices = kWarps / kMatrices;                                       // blocks of inputs at once
-  static constexpr int kAhead = kType == DType::kF8E4M3 ? kGroups : kGroups / 2;           // groups on their way
+  static constexpr int kAhead = kGroups / kPieces<kType>;                                  // groups on their way
   static constexpr int kSumBytes = kTokens * kWarpRows * static_cast<int>(sizeof(float));  // of a warp
   static constexpr int kSharedBytes = kWarps * (kSumBytes + static_cast<int>(sizeof(float)));
   static_assert(kQuads * kTokens <= kThreads);
@@ -40,11 +39,6 @@ struct Group {
   uint4 weights[2][kPieces<T::kType>];
   uint4 inputs[T::kTokenFragments];
 };
-
-// A warp's sums of four rows of a token, [kTokens][kQuads]. The lanes that access them together hit different banks.
-__device__ __forceinline__ float4* Sums(uint8_t* of_warp, int token, int quad) {
-  return reinterpret_cast<float4*>(of_warp) + token * kQuads + (quad ^ (token & 7));
-}
 
 __device__ __forceinline__ uint4 NoPiece() { return make_uint4(0, 0, 0, 0); }
 
@@ -63,14 +57,14 @@ __device__ __forceinline__ uint4 LoadInputs(const uint16_t* x, int64_t left) {
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads, 1) SmallLinearKernel(const __grid_constant__ LinearParams p) {
   constexpr int kTokenFragments = T::kTokenFragments, kSlices = T::kSlices;
-  constexpr int kColsPerStep = T::kType == DType::kF8E4M3 ? 4 : 2;
+  constexpr int kColsPerStep = 4 / kPieces<T::kType>;
 
   const BlockTile tile = FindTile<T>(p, blockIdx.x);
   if (tile.tokens == 0) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
   const int of_matrix = warp / kSlices, slice = warp % kSlices;
-  const int64_t steps = (p.shape.cols + 3) / 4 * (4 / kColsPerStep);  // of a whole row
+  const int64_t steps = StepsOf<T::kType>(p.shape.cols);
   const int64_t blocks = (p.shape.cols + kScaleBlock - 1) / kScaleBlock;
   const MatrixPointers& matrix = MatrixOf<T>(p, tile, of_matrix);
   const uint8_t* const weights =
@@ -134,7 +128,7 @@ __global__ void __launch_bounds__(T::kThreads, 1) SmallLinearKernel(const __grid
       for (int n = 0; n < kTokenFragments; ++n) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          *Sums(sums_of_warps + warp * T::kSumBytes, n * 8 + 2 * t + e, g) =
+          *SumsOf<float4>(sums_of_warps + warp * T::kSumBytes, n * 8 + 2 * t + e, g) =
               make_float4(sums[0][n][e], sums[0][n][2 + e], sums[1][n][e], sums[1][n][2 + e]);
         }
       }
@@ -150,7 +144,7 @@ __global__ void __launch_bounds__(T::kThreads, 1) SmallLinearKernel(const __grid
           if (s >= count) continue;
           const int from = m * kSlices + s;
           const float scale = scale_of_warp[from];
-          const float4 sum = *Sums(sums_of_warps + from * T::kSumBytes, token, quad);
+          const float4 sum = *SumsOf<float4>(sums_of_warps + from * T::kSumBytes, token, quad);
           totals[m][0] = fmaf(sum.x, scale, totals[m][0]);
           totals[m][1] = fmaf(sum.y, scale, totals[m][1]);
           totals[m][2] = fmaf(sum.z, scale, totals[m][2]);
@@ -161,21 +155,18 @@ __global__ void __launch_bounds__(T::kThreads, 1) SmallLinearKernel(const __grid
     __syncthreads();  // the sums may be overwritten
   }
 
-  const int64_t row = tile.row_tile * T::kOutputRows + 4 * quad;
-  const int valid = static_cast<int>(min(int64_t{4}, p.shape.rows - row));
-  if (!has_outputs || valid <= 0) return;
+  if (!has_outputs) return;
+  if constexpr (T::kType == DType::kI8) {
+    const int64_t row = tile.row_tile * T::kOutputRows + 4 * quad;
+    if (row >= p.shape.rows) return;
 #pragma unroll
-  for (int m = 0; m < T::kMatrices; ++m) {
-    const float* const bias = MatrixOf<T>(p, tile, m).bias;
-    if (bias == nullptr) continue;
+    for (int m = 0; m < T::kMatrices; ++m) {
+      const float* const of_row = MatrixOf<T>(p, tile, m).scales + row;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) totals[m][i] += i < valid ? bias[row + i] : 0.0f;
+      for (int i = 0; i < 4; ++i) totals[m][i] *= of_row[i];
+    }
   }
-  if constexpr (T::kGateUp) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) totals[0][i] = Activated(p.shape, totals[0][i], totals[1][i]);
-  }
-  StoreOutputs(p, tile.first_token + token, row, valid, totals[0]);
+  FinishQuad<T>(p, tile, token, quad, totals);
 }
 
 template <DType kType, bool kGateUp>
@@ -192,6 +183,7 @@ LaunchResult LaunchAnyType(const LinearParams& p, Stream stream) {
   if (p.shape.dtype == DType::kF8E4M3) return LaunchType<DType::kF8E4M3, kGateUp>(p, stream);
   if (p.shape.dtype == DType::kBF16) return LaunchType<DType::kBF16, kGateUp>(p, stream);
   if (p.shape.dtype == DType::kF16) return LaunchType<DType::kF16, kGateUp>(p, stream);
+  if (p.shape.dtype == DType::kI8) return LaunchType<DType::kI8, kGateUp>(p, stream);
   return {kInvalidArgument};
 }
 

@@ -1,11 +1,42 @@
-// Tiles of at most kSmallTile tokens: small_linear.cu.
+// Tiles of at most kSmallTile tokens: small_linear.cu. A block computes 32 rows by kSmallWarps warps, whose sums meet
+// in shared memory; there a thread has four rows of a token.
 #pragma once
 
 #include "common/kernels/cuda/linear_tile.cuh"
 
 namespace moestro::cuda {
 
-// p: of tiles of kSmallTile tokens, with weights in FP8, BF16 or F16.
+constexpr int kSmallWarps = 8;
+constexpr int kQuads = kWarpRows / 4;  // of rows
+
+// A warp's sums of four rows of a token, [kTokens][kQuads]. The lanes that access them together hit different banks.
+template <typename Four>
+__device__ __forceinline__ Four* SumsOf(uint8_t* of_warp, int token, int quad) {
+  return reinterpret_cast<Four*>(of_warp) + token * kQuads + (quad ^ (token & 7));
+}
+
+// Bias, activation and store of four rows of a token.
+template <typename T>
+__device__ __forceinline__ void FinishQuad(const LinearParams& p, const BlockTile& tile, int token, int quad,
+                                           float (&totals)[T::kMatrices][4]) {
+  const int64_t row = tile.row_tile * T::kOutputRows + 4 * quad;
+  const int valid = static_cast<int>(min(int64_t{4}, p.shape.rows - row));
+  if (valid <= 0) return;
+#pragma unroll
+  for (int m = 0; m < T::kMatrices; ++m) {
+    const float* const bias = MatrixOf<T>(p, tile, m).bias;
+    if (bias == nullptr) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) totals[m][i] += i < valid ? bias[row + i] : 0.0f;
+  }
+  if constexpr (T::kGateUp) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) totals[0][i] = Activated(p.shape, totals[0][i], totals[1][i]);
+  }
+  StoreOutputs(p, tile.first_token + token, row, valid, totals[0]);
+}
+
+// p: of tiles of kSmallTile tokens, with weights in FP8, BF16, F16 or I8.
 LaunchResult LaunchSmallLinear(const LinearParams& p, bool gate_up, Stream stream);
 
 }  // namespace moestro::cuda

@@ -1,10 +1,11 @@
-// From 16-byte pieces of packed FP8, BF16 and F16 weights to fragments of an mma, and to products.
+// From 16-byte pieces of packed FP8, I8, BF16 and F16 weights to fragments of an mma, and to products.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
+#include "common/kernels/cuda/block_codes.cuh"
 #include "common/kernels/cuda/f16.cuh"
 #include "common/kernels/cuda/fp8.cuh"
 #include "common/kernels/cuda/ptx.cuh"
@@ -17,12 +18,26 @@ constexpr int kStepBytes = 256;  // of the packed layout: 64 rows x 4 FP8 or 2 B
 
 // Pieces of consecutive steps, 4 rows each, that make 4 inputs.
 template <DType kType>
-constexpr int kPieces = kType == DType::kF8E4M3 ? 1 : 2;
+constexpr int kPieces = kType == DType::kF8E4M3 || kType == DType::kI8 ? 1 : 2;
+
+// Steps of a row of so many inputs, as the packed layout pads it.
+template <DType kType>
+__device__ __forceinline__ int64_t StepsOf(int64_t cols) {
+  if constexpr (kType == DType::kI8) return (cols + 63) / 64 * 16;
+  return (cols + 3) / 4 * kPieces<kType>;
+}
 
 // Rows 4g .. 4g + 3 of 32, as rows g and g + 8 of two A fragments, for 4 inputs. A NaN code becomes 480: NanRows.
 template <DType kType>
 __device__ __forceinline__ void ToFragments(const uint4 (&pieces)[kPieces<kType>], uint32_t (&a)[2][4]) {
-  if constexpr (kType != DType::kF8E4M3) {
+  if constexpr (kType == DType::kI8) {
+    const uint32_t rows[4] = {pieces[0].x, pieces[0].y, pieces[0].z, pieces[0].w};  // inputs 0 2 1 3 of each
+#pragma unroll
+    for (int row = 0; row < 4; ++row) {
+      a[row / 2][row % 2] = ExpandSigned(rows[row]);
+      a[row / 2][row % 2 + 2] = ExpandSigned(rows[row] >> 8);
+    }
+  } else if constexpr (kType != DType::kF8E4M3) {
     a[0][0] = pieces[0].x;
     a[0][1] = pieces[0].y;
     a[0][2] = pieces[1].x;

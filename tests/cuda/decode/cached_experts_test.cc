@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -29,8 +30,8 @@ weights::ModelSpec Spec() {
   return spec;
 }
 
-void ExpectSumsNearTheCpus(const weights::ModelSpec& of) {
-  const SyntheticSegment model = MakeSyntheticSegment({.spec = of});
+void ExpectSumsNearTheCpus(const weights::ModelSpec& of, std::optional<DType> type = {}) {
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = of, .type = type});
   const weights::ModelSpec& spec = model.segment->spec();
   const model::ModelWeights weights = model::BindWeights(*model.segment).value();
   const CpuKernels& kernels = TestKernels();
@@ -62,15 +63,19 @@ void ExpectSumsNearTheCpus(const weights::ModelSpec& of) {
     ASSERT_TRUE(cpu.Run(1, count, {x.data(), choices.data(), expected.data()}).ok());
     const absl::Status status = cached->Run(1, count, {x.data(), choices.data(), got.data()});
     ASSERT_TRUE(status.ok()) << status;
-    // Both round the input of the down projection to BF16, nearly always in the same way.
+    // Both round the input of the down projection to BF16, nearly always in the same way; of I8 weights then to codes,
+    // as Int8Deviation has it.
+    const double deviation = 2.0 / 512 + (type == DType::kI8 ? 4.0 / 127 / std::sqrt(6.0) : 0);
     const double tolerance =
-        2 * model::kSigmas / 512 * model::RootMeanSquare(std::vector<double>(expected.begin(), expected.end()));
+        model::kSigmas * deviation * model::RootMeanSquare(std::vector<double>(expected.begin(), expected.end()));
     for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
   }
   EXPECT_GT(cached->hits(), spec.num_experts) << "the first pass has loaded nearly all";
 }
 
 TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) { ExpectSumsNearTheCpus(Spec()); }
+
+TEST(CudaCachedExpertsTest, Int8) { ExpectSumsNearTheCpus(Spec(), DType::kI8); }
 
 TEST(CudaCachedExpertsTest, WithBiasesAndAClamp) {
   weights::ModelSpec spec = Spec();

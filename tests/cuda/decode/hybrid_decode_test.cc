@@ -116,7 +116,7 @@ class Conversation {
 
 // Close to the engine; the same bits and KV for every division into micro-batches.
 void CheckCuts(HybridSubject& subject, const Conversation& conversation, const std::vector<model::EngineRow>& rows,
-               const std::vector<size_t>& cuts) {
+               const std::vector<size_t>& cuts, bool coded = false) {
   const model::Logits expected =
       model::Forward(subject.engine(), rows, conversation.expected_pages, model::MlaForm::kAbsorbed);
   model::Logits first;
@@ -130,8 +130,8 @@ void CheckCuts(HybridSubject& subject, const Conversation& conversation, const s
     ASSERT_TRUE(status.ok()) << status;
     const std::vector<uint16_t> kv = TestPool::Contents(rows, conversation.pages);
     if (first.empty()) {
-      ExpectNear(subject.spec(), logits, expected);
-      ExpectNear(subject.spec(), kv, TestPool::Contents(rows, conversation.expected_pages));
+      ExpectNear(subject.spec(), logits, expected, coded);
+      ExpectNear(subject.spec(), kv, TestPool::Contents(rows, conversation.expected_pages), coded);
       first = logits;
       first_kv = kv;
     }
@@ -191,6 +191,18 @@ TEST_F(HybridDecodeTest, FormatsOfBlocks) {
     HybridSubject subject(*model.segment, kMaxRows, 16);
     const Conversation conversation(subject, 2);
     CheckCuts(subject, conversation, conversation.Step(2), {2, 1});
+  }
+}
+
+TEST_F(HybridDecodeTest, Int8) {
+  ModelSpec spec = SmallGroupedSpec();
+  spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
+  spec.num_layers = 2;
+  for (const ModelSpec& of : {spec, OddSpec()}) {
+    const SyntheticSegment model = MakeSyntheticSegment({.spec = of, .type = DType::kI8, .decisive_biases = true});
+    HybridSubject subject(*model.segment, kMaxRows, 16);
+    const Conversation conversation(subject, 2);
+    CheckCuts(subject, conversation, conversation.Step(2), {2, 1}, /*coded=*/true);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/device/cuda/cuda_device.h"
@@ -46,8 +47,10 @@ struct RanksResult {
 // A model, and its prompts on ranks of GPUs.
 class RanksSubject {
  public:
-  explicit RanksSubject(const weights::ModelSpec& model, int32_t nan_token = -1)
-      : model_(MakeSyntheticSegment({.spec = model, .nan_token = nan_token})),
+  explicit RanksSubject(const weights::ModelSpec& model, int32_t nan_token = -1, std::optional<DType> type = {})
+      : model_(MakeSyntheticSegment(
+            {.spec = model, .type = type, .decisive_biases = type.has_value(), .nan_token = nan_token})),
+        coded_(type == DType::kI8),
         weights_(model::BindWeights(*model_.segment).value()) {}
 
   const weights::ModelSpec& spec() const { return model_.segment->spec(); }
@@ -92,8 +95,8 @@ class RanksSubject {
     const RanksResult result = OnRanks(ranks, experts, tokens, cached);
     ASSERT_TRUE(result.status.ok()) << result.status;
     ASSERT_EQ(result.logits.size(), static_cast<size_t>(std::min(kLogits, count - cached)));
-    ExpectNear(spec(), result.logits, expected_logits);
-    ExpectNear(spec(), result.kv, expected.Contents(count));
+    ExpectNear(spec(), result.logits, expected_logits, coded_);
+    ExpectNear(spec(), result.kv, expected.Contents(count), coded_);
   }
 
  private:
@@ -123,6 +126,7 @@ class RanksSubject {
   }
 
   const SyntheticSegment model_;
+  const bool coded_;
   const model::ModelWeights weights_;
   WorkerPool pool_{2};
   const std::unique_ptr<model::Engine> engine_ =
@@ -180,6 +184,11 @@ TEST(CudaDistributedTest, GroupedQueries) {
   spec.num_layers = 2;
   RanksSubject subject(spec);
   for (const ExpertParallelism experts : kExperts) subject.ExpectAgrees(2, experts, 150);
+}
+
+TEST(CudaDistributedTest, Int8) {
+  RanksSubject subject(Spec(), /*nan_token=*/-1, DType::kI8);
+  for (const ExpertParallelism experts : kExperts) subject.ExpectAgrees(2, experts, 70);
 }
 
 TEST(CudaDistributedTest, FormsOfGroupedQueries) {

@@ -5,6 +5,7 @@
 #include "common/kernels/cuda/attention.h"
 #include "common/kernels/cuda/decode_attention.h"
 #include "common/kernels/cuda/fp8_inputs.h"
+#include "common/kernels/cuda/int8_inputs.h"
 #include "common/kernels/cuda/linear.h"
 #include "common/tensor/packed_matrix.h"
 #include "tests/cuda/emulation/machine.h"
@@ -37,13 +38,13 @@ TEST(BankConflictTest, CountsThoseOfAStride) {
 
 TEST(BankConflictTest, LinearHasNone) {
   constexpr int64_t kRows = 128, kCols = 256;
-  std::vector<DType> types = {DType::kF8E4M3, DType::kBF16, DType::kF16};
+  std::vector<DType> types = {DType::kF8E4M3, DType::kBF16, DType::kF16, DType::kI8};
   types.insert(types.end(), std::begin(moestro::testing::kBlockFormats), std::end(moestro::testing::kBlockFormats));
   for (const DType dtype : types) {
     for (const int64_t tokens : {16, 128}) {
       const DeviceArray<uint8_t> weights(
           std::vector<uint8_t>(static_cast<size_t>(PackedBytes(dtype, kRows, kCols)), 56));
-      const DeviceArray<float> scales(std::vector<float>(2, 1.0f)), y(tokens * kRows);
+      const DeviceArray<float> scales(std::vector<float>(kRows, 1.0f)), y(tokens * kRows);
       const DeviceArray<uint16_t> x(RandomBf16(tokens * kCols, 1));
       const LinearShape shape{.dtype = dtype,
                               .rows = kRows,
@@ -80,6 +81,30 @@ TEST(BankConflictTest, LinearOfFp8CodesHasNone) {
     EXPECT_GE(use.accesses, 64);
     EXPECT_EQ(use.conflicts, 0) << tokens << " tokens";
     EXPECT_EQ(Count([&] { return LaunchGateUp(shape, matrix, matrix, tokens, nullptr); }).conflicts, 0);
+  }
+}
+
+TEST(BankConflictTest, Int8LinearHasNone) {
+  constexpr int64_t kRows = 128, kCols = 256, kStride = Int8Stride(kCols);
+  for (const int64_t tokens : {16, 128}) {
+    const DeviceArray<uint8_t> weights(
+        std::vector<uint8_t>(static_cast<size_t>(PackedBytes(DType::kI8, kRows, kCols)), 56));
+    const DeviceArray<float> scales(std::vector<float>(kRows, 1.0f)), y(tokens * kRows);
+    const DeviceArray<uint16_t> x(std::vector<uint16_t>(static_cast<size_t>(tokens * kStride), 0x0102));
+    const LinearShape shape{.dtype = DType::kI8,
+                            .rows = kRows,
+                            .cols = kCols,
+                            .x = x.get(),
+                            .x_stride = kStride,
+                            .y = y.get(),
+                            .y_stride = kRows,
+                            .int8_inputs = true};
+    const MatrixPointers matrix{weights.get(), scales.get()};
+    const emulation::BankUse use = Count([&] { return LaunchLinear(shape, matrix, tokens, nullptr); });
+    EXPECT_GE(use.accesses, 64);
+    EXPECT_EQ(use.conflicts, 0) << tokens << " tokens";
+    const emulation::BankUse gate_up = Count([&] { return LaunchGateUp(shape, matrix, matrix, tokens, nullptr); });
+    EXPECT_EQ(gate_up.conflicts, 0) << "gate and up, " << tokens << " tokens";
   }
 }
 

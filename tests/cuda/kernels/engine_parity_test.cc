@@ -2,12 +2,21 @@
 // of the exponential.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include "common/base/math.h"
+#include "common/kernels/cpu/kernels.h"
 #include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/int8_inputs.h"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/routing.h"
 #include "common/model/attention/rope.h"
 #include "common/model/moe/expert_plan.h"
 #include "common/model/moe/gating.h"
+#include "common/tensor/pack.h"
 #include "tests/cuda/kernels/numbers.h"
 
 namespace moestro::cuda {
@@ -72,6 +81,74 @@ TEST(CudaEngineParityTest, ChoiceAndPlanOfExperts) {
   for (const model::ExpertRows& rows : expected_plan.experts) {
     ASSERT_EQ(got_begin[static_cast<size_t>(rows.expert)], rows.begin);
     ASSERT_EQ(got_begin[static_cast<size_t>(rows.expert) + 1], rows.begin + rows.count);
+  }
+}
+
+// W8A8: the same codes, exact sums, the same roundings after them. Rows of zeros, and rows whose outputs are NaN.
+TEST(CudaEngineParityTest, Int8HasTheBitsOfTheCpu) {
+  for (const auto& [rows, cols, tokens] :
+       {std::array<int64_t, 3>{1, 1, 1}, {70, 130, 5}, {128, 64, 16}, {200, 1301, 9}, {129, 1000, 130}}) {
+    SCOPED_TRACE(::testing::Message() << rows << " x " << cols << " x " << tokens);
+    std::mt19937 random(static_cast<uint32_t>(rows + cols));
+    std::vector<uint8_t> codes(static_cast<size_t>(rows * cols));
+    for (uint8_t& code : codes) code = random() % 8 == 0 ? uint8_t{0x80} : static_cast<uint8_t>(random());
+    std::vector<float> scales = RandomFloats(PaddedRows(rows), 1, 0.01f);
+    std::vector<uint8_t> packed(static_cast<size_t>(PackedBytes(DType::kI8, rows, cols)));
+    std::vector<int32_t> compensation(static_cast<size_t>(PaddedRows(rows)));
+    for (int64_t row = 0; row < rows; row += kRowGroup) {
+      PackRows(DType::kI8, &codes[static_cast<size_t>(row * cols)], cols, std::min(kRowGroup, rows - row), cols,
+               packed.data() + row / kRowGroup * PackedGroupBytes(DType::kI8, cols));
+      FindCompensation(packed.data() + row / kRowGroup * PackedGroupBytes(DType::kI8, cols), cols, &compensation[row]);
+    }
+    const int64_t stride = RoundUp(cols, 8);
+    std::vector<uint16_t> x = RandomBf16(tokens * stride, 2, 3.0f);
+    if (tokens > 4) {
+      std::fill_n(x.begin() + 3 * stride, stride, uint16_t{0x8000});  // -0
+      x[static_cast<size_t>(4 * stride + cols / 2)] = 0x7f80;         // infinity
+    }
+    const PackedMatrix matrix{.dtype = DType::kI8,
+                              .rows = rows,
+                              .cols = cols,
+                              .data = packed.data(),
+                              .scales = scales.data(),
+                              .compensation = compensation.data()};
+    const int64_t row_bytes = CodedRowBytes(InputCoding::kRow, cols);
+    std::vector<uint8_t> room(static_cast<size_t>(tokens * row_bytes + kCodedRowAlignment));
+    uint8_t* const coded = room.data() + (kCodedRowAlignment - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64;
+    const CpuKernels& kernels = *AvailableKernels().front();
+    for (int64_t t = 0; t < tokens; ++t) {
+      kernels.encode_inputs(InputCoding::kRow, &x[static_cast<size_t>(t * stride)], cols, coded + t * row_bytes);
+    }
+    std::vector<float> expected(static_cast<size_t>(tokens * rows));
+    kernels.linear_coded(matrix, coded, row_bytes, tokens, expected.data(), rows, 0, rows, false);
+
+    const DeviceArray<uint8_t> device_packed(packed);
+    const DeviceArray<float> device_scales(scales), y(tokens * rows);
+    const DeviceArray<uint16_t> device_x(x), device_coded(tokens * Int8Stride(cols));
+    ASSERT_TRUE(Ran(LaunchEncodeInt8({.x = device_x.get(),
+                                      .x_stride = stride,
+                                      .cols = cols,
+                                      .out = device_coded.get(),
+                                      .out_stride = Int8Stride(cols),
+                                      .rows = tokens},
+                                     nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear({.dtype = DType::kI8,
+                                  .rows = rows,
+                                  .cols = cols,
+                                  .x = device_coded.get(),
+                                  .x_stride = Int8Stride(cols),
+                                  .y = y.get(),
+                                  .y_stride = rows,
+                                  .int8_inputs = true},
+                                 {device_packed.get(), device_scales.get()}, tokens, nullptr)));
+    const std::vector<float> got = y.Download();
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (std::isnan(expected[i])) {
+        ASSERT_TRUE(std::isnan(got[i])) << i;
+      } else {
+        ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(expected[i])) << i;
+      }
+    }
   }
 }
 

@@ -42,7 +42,7 @@ struct ElementTruth {
 double RoundingsOf(DType dtype, int64_t cols) {
   if (!IsBlockFormat(dtype)) {
     const double products = static_cast<double>(kScaleBlock / 16) * (dtype == DType::kF16 ? 2 : 1);
-    return kMmaRoundings * products + static_cast<double>(CeilDiv(cols, kScaleBlock));
+    return kMmaRoundings * products + static_cast<double>(CeilDiv(cols, kScaleBlock)) + 1;  // I8: a row's scale
   }
   const BlockFormat format = FormatOf(dtype);
   const int64_t chain = std::min<int64_t>(32, format.sub_block);
@@ -125,6 +125,16 @@ TEST(CudaLinearTest, F16AgainstDouble) {
   CheckDense(DType::kF16, 65, 129, 16);
   CheckDense(DType::kF16, 130, 4, 17);
   CheckDense(DType::kF16, 65, 1301, 2);
+}
+
+// With BF16 inputs (W8A16).
+TEST(CudaLinearTest, Int8AgainstDouble) {
+  CheckDense(DType::kI8, 1, 1, 1);
+  CheckDense(DType::kI8, 63, 127, 2);
+  CheckDense(DType::kI8, 65, 129, 16);
+  CheckDense(DType::kI8, 130, 68, 17);
+  CheckDense(DType::kI8, 129, 260, 129);
+  CheckDense(DType::kI8, 65, 1301, 9);
 }
 
 class CudaLinearBlocksTest : public ::testing::TestWithParam<DType> {
@@ -375,6 +385,11 @@ TEST(CudaLinearTest, ABlockComputesSeveralTilesOfGroups) {
   EXPECT_EQ(by_groups.Download(), at_once.Download());
 }
 
+TEST(CudaLinearTest, GroupsOfInt8) {
+  CheckGrouped(DType::kI8, kSmallTile, {5, 0, 18}, 66, 68);
+  CheckGrouped(DType::kI8, kLargeTile, {0, 130}, 64, 64);
+}
+
 TEST(CudaLinearTest, GroupsOfF16) {
   CheckGrouped(DType::kF16, kSmallTile, {5, 0, 18}, 66, 68);
   CheckGrouped(DType::kF16, kLargeTile, {0, 130}, 64, 64);
@@ -411,7 +426,7 @@ void CheckGateUp(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
 }
 
 TEST(CudaLinearTest, GateAndUpTogether) {
-  for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16}) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16, DType::kI8}) {
     CheckGateUp(dtype, 1, 4, 1);
     CheckGateUp(dtype, 72, 160, 16);
     CheckGateUp(dtype, 192, 260, 17);
@@ -525,7 +540,7 @@ void CheckTiles(DType dtype, int64_t cols) {
 }
 
 TEST(CudaLinearTest, BitsDoNotDependOnTheTile) {
-  for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16}) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16, DType::kI8}) {
     for (const int64_t cols : {300, 1301}) CheckTiles(dtype, cols);
   }
 }

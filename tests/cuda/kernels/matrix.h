@@ -34,16 +34,18 @@ inline Matrix Pack(DType dtype, int64_t rows, int64_t cols, const std::vector<ui
   const int64_t row_bytes = cols * DTypeBytes(dtype);
   for (int64_t row = 0; row < rows; row += kRowGroup) {
     PackRows(dtype, row_major.data() + row * row_bytes, row_bytes, std::min(kRowGroup, rows - row), cols,
-             packed.data() + row * PaddedCols(cols) * DTypeBytes(dtype));
+             packed.data() + row / kRowGroup * PackedGroupBytes(dtype, cols));
   }
   m.packed = std::make_unique<DeviceArray<uint8_t>>(packed);
-  if (dtype == DType::kF8E4M3) m.scales = std::make_unique<DeviceArray<float>>(scales);
+  if (dtype == DType::kF8E4M3 || dtype == DType::kI8) m.scales = std::make_unique<DeviceArray<float>>(scales);
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t col = 0; col < cols; ++col) {
       const size_t i = static_cast<size_t>(row * cols + col);
       if (dtype == DType::kF8E4M3) {
         const int64_t block = row / kScaleBlock * CeilDiv(cols, kScaleBlock) + col / kScaleBlock;
         m.values.push_back(double{FromE4M3(row_major[i])} * scales[static_cast<size_t>(block)]);
+      } else if (dtype == DType::kI8) {
+        m.values.push_back(double{scales[static_cast<size_t>(row)]} * static_cast<int8_t>(row_major[i]));
       } else {
         uint16_t bits;
         std::memcpy(&bits, &row_major[2 * i], 2);
@@ -111,13 +113,17 @@ inline Matrix RandomMatrix(DType dtype, int64_t rows, int64_t cols, uint32_t see
     return RandomBlockMatrix(dtype, rows, cols, static_cast<uint32_t>(random()), dtype == DType::kMXFP4 ? 0.01f : 0);
   }
   std::vector<uint8_t> row_major(static_cast<size_t>(rows * cols * DTypeBytes(dtype)));
-  std::vector<float> scales(static_cast<size_t>(CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock)));
+  const int64_t scale_count =
+      dtype == DType::kI8 ? PaddedRows(rows) : CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock);
+  std::vector<float> scales(static_cast<size_t>(scale_count));
   for (float& scale : scales) scale = 0.02f * static_cast<float>(1 + random() % 64) / 64;
   if (dtype == DType::kF8E4M3) {
     for (uint8_t& code : row_major) {
       do code = static_cast<uint8_t>(random());
       while ((code & 0x7f) == 0x7f);
     }
+  } else if (dtype == DType::kI8) {
+    for (uint8_t& code : row_major) code = static_cast<uint8_t>(random());
   } else if (dtype == DType::kF16) {
     for (size_t i = 0; i < row_major.size(); i += 2) {  // of all exponents but that of infinities, subnormal ones too
       uint32_t bits;

@@ -8,33 +8,42 @@
 namespace moestro::cuda {
 namespace {
 
+template <typename Sum>
 struct MmaOperands {
   uint32_t a[4];
   uint32_t b[2];
-  float d[4];
+  Sum d[4];
 };
 
-__device__ __forceinline__ MmaOperands LoadOperands(const uint32_t* a, const uint32_t* b, const float* d) {
-  MmaOperands operands;
+template <typename Sum>
+__device__ __forceinline__ MmaOperands<Sum> LoadOperands(const uint32_t* a, const uint32_t* b, const Sum* d) {
+  MmaOperands<Sum> operands;
   const unsigned lane = threadIdx.x;
   for (int i = 0; i < 4; ++i) operands.a[i] = a[4 * lane + i];
   for (int i = 0; i < 2; ++i) operands.b[i] = b[2 * lane + i];
   for (int i = 0; i < 4; ++i) operands.d[i] = d[4 * lane + i];
   return operands;
 }
-__device__ __forceinline__ void StoreResult(const MmaOperands& operands, float* d) {
+template <typename Sum>
+__device__ __forceinline__ void StoreResult(const MmaOperands<Sum>& operands, Sum* d) {
   for (int i = 0; i < 4; ++i) d[4 * threadIdx.x + i] = operands.d[i];
 }
 
 __global__ void MmaBf16Kernel(const uint32_t* a, const uint32_t* b, float* d) {
-  MmaOperands operands = LoadOperands(a, b, d);
+  MmaOperands<float> operands = LoadOperands(a, b, d);
   MmaBf16(operands.d, operands.a, operands.b);
   StoreResult(operands, d);
 }
 
 __global__ void MmaE4M3Kernel(const uint32_t* a, const uint32_t* b, float* d) {
-  MmaOperands operands = LoadOperands(a, b, d);
+  MmaOperands<float> operands = LoadOperands(a, b, d);
   MmaE4M3(operands.d, operands.a, operands.b);
+  StoreResult(operands, d);
+}
+
+__global__ void MmaS8Kernel(const uint32_t* a, const uint32_t* b, int32_t* d) {
+  MmaOperands<int32_t> operands = LoadOperands(a, b, d);
+  MmaS8(operands.d, operands.a, operands.b);
   StoreResult(operands, d);
 }
 
@@ -107,6 +116,9 @@ LaunchResult ProbeMmaBf16(const uint32_t* a, const uint32_t* b, float* d) {
 }
 LaunchResult ProbeMmaE4M3(const uint32_t* a, const uint32_t* b, float* d) {
   return Launch("mma e4m3", MmaE4M3Kernel, dim3(1), dim3(32), 0, nullptr, a, b, d);
+}
+LaunchResult ProbeMmaS8(const uint32_t* a, const uint32_t* b, int32_t* d) {
+  return Launch("mma s8", MmaS8Kernel, dim3(1), dim3(32), 0, nullptr, a, b, d);
 }
 LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers) {
   return Launch("ldmatrix", LoadMatrixKernel, dim3(1), dim3(32), 512, nullptr, rows, order, transposed, registers);

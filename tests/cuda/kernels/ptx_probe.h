@@ -10,6 +10,7 @@ namespace moestro::cuda {
 // a: [32 lanes, 4], b: [32, 2], d: [32, 4], initially operand C.
 LaunchResult ProbeMmaBf16(const uint32_t* a, const uint32_t* b, float* d);
 LaunchResult ProbeMmaE4M3(const uint32_t* a, const uint32_t* b, float* d);
+LaunchResult ProbeMmaS8(const uint32_t* a, const uint32_t* b, int32_t* d);
 
 // rows: [32, 8] 16-bit elements; lane l points to row order[l]. registers: [32, 4].
 LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers);

@@ -39,16 +39,18 @@ Fragments Fill(int bits, int depth, const std::vector<Element>& a, const std::ve
   return f;
 }
 
+// Where lanes have element (row, column) of C and D [16, 8].
+size_t PlaceOfSum(int row, int column) {
+  return static_cast<size_t>((row % 8 * 4 + column / 2) * 4 + row / 8 * 2 + column % 2);
+}
+
 template <typename Element, typename Value>
 void CheckMma(int bits, int depth, const std::vector<Element>& a, const std::vector<Element>& b, Value value,
               LaunchResult (*probe)(const uint32_t*, const uint32_t*, float*), int roundings) {
   const Fragments fragments = Fill(bits, depth, a, b);
   const std::vector<float> c = RandomFloats(16 * 8, 3);  // [16, 8]
   std::vector<float> lanes(32 * 4);
-  const auto place = [](int row, int column) {
-    return static_cast<size_t>((row % 8 * 4 + column / 2) * 4 + row / 8 * 2 + column % 2);
-  };
-  for (int i = 0; i < 128; ++i) lanes[place(i / 8, i % 8)] = c[static_cast<size_t>(i)];
+  for (int i = 0; i < 128; ++i) lanes[PlaceOfSum(i / 8, i % 8)] = c[static_cast<size_t>(i)];
   const DeviceArray<uint32_t> device_a(fragments.a), device_b(fragments.b);
   const DeviceArray<float> d(lanes);
   ASSERT_TRUE(Ran(probe(device_a.get(), device_b.get(), d.get())));
@@ -61,7 +63,8 @@ void CheckMma(int bits, int depth, const std::vector<Element>& a, const std::vec
       sum += term;
       magnitude += std::fabs(term);
     }
-    ASSERT_NEAR(got[place(i / 8, i % 8)], sum, Gamma(roundings) * magnitude) << "row " << i / 8 << " column " << i % 8;
+    ASSERT_NEAR(got[PlaceOfSum(i / 8, i % 8)], sum, Gamma(roundings) * magnitude)
+        << "row " << i / 8 << " column " << i % 8;
   }
 }
 
@@ -79,6 +82,31 @@ TEST(PtxTest, MmaE4M3) {
     for (uint8_t& code : *codes) code = static_cast<uint8_t>(random() % 0x7f | (random() % 2) << 7);
   }
   CheckMma(8, 32, a, b, FromE4M3, ProbeMmaE4M3, 33 << 11);
+}
+
+TEST(PtxTest, MmaS8IsExact) {
+  std::mt19937 random(8);
+  for (const bool extreme : {false, true}) {
+    std::vector<uint8_t> a(16 * 32), b(32 * 8);
+    for (std::vector<uint8_t>* codes : {&a, &b}) {
+      for (uint8_t& code : *codes) code = extreme ? 0x80 : static_cast<uint8_t>(random());
+    }
+    const Fragments fragments = Fill(8, 32, a, b);
+    std::vector<int32_t> lanes(32 * 4);
+    for (int32_t& c : lanes) c = static_cast<int32_t>(random());
+    const DeviceArray<uint32_t> device_a(fragments.a), device_b(fragments.b);
+    const DeviceArray<int32_t> d(lanes);
+    ASSERT_TRUE(Ran(ProbeMmaS8(device_a.get(), device_b.get(), d.get())));
+    const std::vector<int32_t> got = d.Download();
+    for (int i = 0; i < 128; ++i) {
+      auto sum = static_cast<uint32_t>(lanes[PlaceOfSum(i / 8, i % 8)]);
+      for (int k = 0; k < 32; ++k) {
+        sum += static_cast<uint32_t>(static_cast<int8_t>(a[static_cast<size_t>(i / 8 * 32 + k)]) *
+                                     static_cast<int8_t>(b[static_cast<size_t>(k * 8 + i % 8)]));
+      }
+      ASSERT_EQ(static_cast<uint32_t>(got[PlaceOfSum(i / 8, i % 8)]), sum) << "row " << i / 8 << " column " << i % 8;
+    }
+  }
 }
 
 TEST(PtxTest, LoadMatrix) {

@@ -37,12 +37,13 @@ constexpr int64_t kDeviceBytes = int64_t{1} << 30;
 // A model, the engine on the CPU, and streamed prefills.
 class StreamSubject {
  public:
-  explicit StreamSubject(const weights::WeightSegment& segment)
+  explicit StreamSubject(const weights::WeightSegment& segment, Int8Activations setting = Int8Activations::kPublished)
       : segment_(segment),
+        kernels_(WithSetting(TestKernels(), setting)),
         weights_(model::BindWeights(segment).value()),
-        engine_(model::Engine::Create(segment, TestKernels(), pool_, {.max_rows = 128}).value()),
+        engine_(model::Engine::Create(segment, kernels_, pool_, {.max_rows = 128}).value()),
         device_(device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value()),
-        compute_(*device_, segment.spec(), weights_) {}
+        compute_(*device_, segment.spec(), weights_, setting) {}
 
   const weights::ModelSpec& spec() const { return segment_.spec(); }
   model::Engine& engine() { return *engine_; }
@@ -82,6 +83,7 @@ class StreamSubject {
   static constexpr int64_t kMostPasses = 6;
 
   const weights::WeightSegment& segment_;
+  const CpuKernels kernels_;
   const model::ModelWeights weights_;
   WorkerPool pool_{2};
   const std::unique_ptr<model::Engine> engine_;
@@ -273,15 +275,17 @@ TEST_F(GoldenPromptTest, InPasses) {
 }
 
 // Shapes that the golden model lacks. All tokens choose the same experts: no choice is close.
-void CheckShapes(const weights::ModelSpec& spec, bool fp8, int64_t count, std::optional<DType> type = {}) {
+void CheckShapes(const weights::ModelSpec& spec, bool fp8, int64_t count, std::optional<DType> type = {},
+                 Int8Activations setting = Int8Activations::kPublished) {
   const SyntheticSegment model =
       MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .type = type, .decisive_biases = true});
-  StreamSubject subject(*model.segment);
+  StreamSubject subject(*model.segment, setting);
+  const bool coded = type == DType::kI8 && setting != Int8Activations::kBf16;
   const std::vector<int32_t> tokens = model::RandomTokens(count, spec.token_count, 3);
   const model::TestSequence sequence(spec, count), expected(spec, count);
   const model::Logits logits = subject.Stream(sequence, tokens, 0, StreamSubject::Ring(3));
-  ExpectNear(spec, logits, model::RunPrompt(subject.engine(), expected, tokens, 128, MlaForm::kUnabsorbed));
-  ExpectNear(spec, sequence.Contents(count), expected.Contents(count));
+  ExpectNear(spec, logits, model::RunPrompt(subject.engine(), expected, tokens, 128, MlaForm::kUnabsorbed), coded);
+  ExpectNear(spec, sequence.Contents(count), expected.Contents(count), coded);
 }
 
 weights::ModelSpec OddSpec() {
@@ -374,18 +378,13 @@ TEST(StreamedShapesTest, TypesOfWeights) {
   const weights::ModelSpec spec = SmallGroupedSpec();
   for (auto type = static_cast<uint32_t>(DType::kBF16); type <= static_cast<uint32_t>(kLastDType); ++type) {
     const auto dtype = static_cast<DType>(type);
-    if (dtype == DType::kI8) continue;
     EXPECT_TRUE(engine::CheckWeightsSupported(spec, roofline::ShapesOnly(spec, dtype)).ok()) << DTypeName(dtype);
   }
-  for (const char* name : {"model.layers.2.mlp.experts.1.up_proj.weight", "lm_head.weight"}) {
-    const auto type_of = [&](const model::ModelTensor& tensor) {
-      return tensor.name == name ? DType::kI8 : DType::kQ4K;
-    };
-    const absl::Status status = engine::CheckWeightsSupported(spec, roofline::ShapesOnly(spec, type_of));
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-    EXPECT_EQ(status.message(),
-              absl::StrCat("the CUDA kernels do not compute tensor '", name, "' in I8; use --device host"));
-  }
+  weights::ModelSpec narrow = spec;
+  narrow.moe_intermediate_size = 8;
+  const absl::Status few = engine::CheckWeightsSupported(narrow, roofline::ShapesOnly(narrow, DType::kI8));
+  EXPECT_EQ(few.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(few.message().find("down_proj.weight' has 8; use --device host"), std::string_view::npos) << few;
   const auto mixed = [&](const char* name) {
     return engine::CheckWeightsSupported(spec, roofline::ShapesOnly(spec, [&](const model::ModelTensor& tensor) {
                                            return tensor.name == name ? DType::kQ6K : DType::kQ4K;
@@ -397,9 +396,11 @@ TEST(StreamedShapesTest, TypesOfWeights) {
   EXPECT_NE(of_expert.message().find("layer 2 have different types, first in expert 1"), std::string_view::npos)
       << of_expert;
   const weights::ModelSpec latents = SmallSpec();
-  const absl::Status status = engine::CheckWeightsSupported(latents, roofline::ShapesOnly(latents, DType::kQ8_0));
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(status.message().find("kv_b_proj"), std::string_view::npos) << status;
+  for (const DType dtype : {DType::kQ8_0, DType::kI8}) {
+    const absl::Status status = engine::CheckWeightsSupported(latents, roofline::ShapesOnly(latents, dtype));
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_NE(status.message().find("kv_b_proj"), std::string_view::npos) << status;
+  }
 }
 
 // Linear layers, embedding and head in F16 or in a format of blocks.
@@ -415,6 +416,20 @@ TEST(StreamedShapesTest, FormatsOfBlocks) {
     SCOPED_TRACE(DTypeName(type));
     CheckShapes(spec, false, 15, type);
   }
+}
+
+// With inputs in codes, and in BF16.
+TEST(StreamedShapesTest, Int8) {
+  weights::ModelSpec spec = SmallGroupedSpec();
+  spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
+  spec.num_layers = 2;
+  weights::ModelSpec latents = OddSpec();
+  for (const Int8Activations setting : {Int8Activations::kPublished, Int8Activations::kBf16}) {
+    CheckShapes(spec, false, 40, DType::kI8, setting);
+    CheckShapes(latents, false, 15, DType::kI8, setting);
+  }
+  latents.q_lora_rank = 0;
+  CheckShapes(latents, false, 15, DType::kI8);
 }
 
 // Latents' weights are in F16 or BF16 then.
