@@ -83,6 +83,14 @@ def test_the_out_of_memory_killer_takes_the_router_first():
     assert [re.findall(r"^OOMScoreAdjust=(.*)$", path.read_text(), re.M) for path in (unit, router)] == [["-900"], ["300"]]
 
 
+def test_the_router_may_go_before_the_roles_that_compute():
+    """And return to that after work on a large text, without which it may not set its priority."""
+    folder = DEPLOY / "systemd/moestro@router.service.d"
+    assert re.findall(r"^(\w+)=(.*)$", (folder / "priority.conf").read_text(), re.M) == [
+        ("CPUSchedulingPolicy", "rr"), ("CPUSchedulingPriority", "1"), ("LimitRTPRIO", "1")]
+    assert "moestro@router.service.d/{memory,priority}.conf" in (DEPLOY / "README.md").read_text()
+
+
 def test_logs_are_bounded():
     for name, service in SERVICES.items():
         assert service["logging"]["options"] == {"max-size": "16m", "max-file": "2"}, name

@@ -3,11 +3,14 @@
 needs an otherwise idle machine.
 
     tests/integration/idle_streams.py [--bin build/release/bin] [--model deploy/models/demo] [--streams 2000] [--rate 200]
-                                      [--seconds 20]
+                                      [--seconds 20] [--real-time] [--peer HOST:PORT]
 
 One key has one request running, and all its other streams wait in the line. Another key sends short streamed requests at
 random times. The router's own histograms tell from a request's last byte to the call of decode, and from decode's token to
-its bytes in the socket."""
+its bytes in the socket. With --real-time the router goes before the roles that compute, as deploy/README.md says; that
+needs privileges. With --peer another server of the same API, such as llama-server with the same GGUF file, is asked, too:
+one request after the other, and what its client waits for beyond the times that the answer gives for prompt and
+generation."""
 
 import argparse
 import asyncio
@@ -79,6 +82,36 @@ class Client:
         return len(tasks)
 
 
+async def beyond_computing(host, port, key, count=300):
+    """Sorted: of requests one after the other, the ms that are not the prompt's, the generation's or a queue's."""
+    times = []
+    for _ in range(count):
+        reader, writer = await asyncio.open_connection(host, port)  # llama-server ends it after a stream
+        begin = time.perf_counter()
+        writer.write(request(SHORT, key))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b" 200 " in head, head
+        answer = await reader.readuntil(b"0\r\n\r\n")
+        total = 1000 * (time.perf_counter() - begin)
+        frames = [json.loads(line[6:]) for line in re.findall(rb"^data: \{.*\}$", answer, re.M)]
+        timings = next(frame["timings"] for frame in frames if "timings" in frame)
+        times.append(total - timings["prompt_ms"] - timings["predicted_ms"] - timings.get("queue_ms", 0))
+        writer.close()
+        await asyncio.sleep(0.005)
+    return sorted(times)
+
+
+def compare(node, key, peer):
+    print("\n| ms beyond computing, one request after the other | p50 | p99 |\n|---|--:|--:|")
+    servers = [("this node", "127.0.0.1", node.http_port)]
+    if peer:
+        host, port = peer.rsplit(":", 1)
+        servers.append((peer, host, int(port)))
+    for name, host, port in servers:
+        times = asyncio.run(beyond_computing(host, port, key))
+        print(f"| {name} | {times[len(times) // 2]:.2f} | {times[int(0.99 * len(times))]:.2f} |")
+
+
 def buckets(metrics, name):
     """[(bound, count so far)]"""
     found = [(float(re.search(r'[,{]le="([^"]+)"', key)[1]), value) for key, value in metrics.items()
@@ -125,6 +158,8 @@ def main():
     parser.add_argument("--streams", default=2000, type=int)
     parser.add_argument("--rate", default=200, type=float, help="short requests in a second")
     parser.add_argument("--seconds", default=20, type=float)
+    parser.add_argument("--real-time", action="store_true", help="give the router real-time priority")
+    parser.add_argument("--peer", help="HOST:PORT of another server")
     args = parser.parse_args()
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
@@ -137,6 +172,9 @@ def main():
         flags = {"router": ["--keys-file", path, "--queue-limit", str(2 * args.streams + 512), "--log-level", "warn",
                             "--http-connections", str(args.streams + 1024)]}
         with Node(compile_api(Path(folder)), str(args.bin), args.model, flags) as node:
+            if args.real_time:
+                subprocess.run(["chrt", "--all-tasks", "--rr", "--pid", "1", str(node.pid("router"))], check=True)
+            compare(node, keys["short"], args.peer)
             for streams in (0, args.streams):
                 asyncio.run(measure(node, keys, args, streams))
                 time.sleep(1)

@@ -51,6 +51,8 @@ void AdmissionQueue::Request::Place::Wait(RequestClock& clock, RequestClock::Dur
   request_->queue_.Wait(*request_, clock, duration);
 }
 
+void AdmissionQueue::Request::Place::Wake() const { request_->queue_.Wake(*request_); }
+
 uint64_t AdmissionQueue::NextArrival() {
   MutexLock lock(mutex_);
   return ++last_arrival_;
@@ -111,10 +113,18 @@ void AdmissionQueue::WakeNext() {
   } else if (const Line* line = NextLine(); line != nullptr) {
     next = line->waiting.begin()->second;
   }
-  if (next == nullptr) return;
-  next->queue_.mutex_.AssertHeld();
-  next->woken_ = true;
-  next->changed_.notify_one();
+  if (next != nullptr) WakeLocked(*next);
+}
+
+void AdmissionQueue::Wake(Request& request) {
+  MutexLock lock(mutex_);
+  WakeLocked(request);
+}
+
+void AdmissionQueue::WakeLocked(Request& request) {
+  request.queue_.mutex_.AssertHeld();
+  request.woken_ = true;
+  request.changed_.notify_one();
 }
 
 bool AdmissionQueue::IsFirst(Request& request) {
@@ -175,7 +185,8 @@ void AdmissionQueue::MakeHead(Line& line, Request& head) {
 
 void AdmissionQueue::SetFair(bool fair) {
   MutexLock lock(mutex_);
-  if (std::exchange(fair_, fair) != fair) WakeNext();
+  fair_ = fair;
+  WakeNext();  // the limits of tenants may have changed, too
 }
 
 void AdmissionQueue::SetPlaces(size_t places) {

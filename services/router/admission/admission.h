@@ -69,6 +69,8 @@ class AdmissionQueue {
       bool IsFirst() const;
       // Waits until that may have become true, or, for the head, until pages have come back; at most `duration`.
       void Wait(RequestClock& clock, RequestClock::Duration duration) const;
+      // Ends the Wait that is under way, or else the next one. Thread-safe.
+      void Wake() const;
 
      private:
       friend class Request;
@@ -100,7 +102,8 @@ class AdmissionQueue {
   };
 
   // Whether the node has several tenants; initially not. Then each is bounded: by the places, and in the line, of which
-  // a tenant may use no more than is still free. So there is always room for others.
+  // a tenant may use no more than is still free. So there is always room for others. Call it whenever tenants or their
+  // limits may have changed: those that wait do not look by themselves.
   void SetFair(bool fair);
   // How many sequences decode computes at once. Until it is known nothing is bounded by it.
   void SetPlaces(size_t places);
@@ -122,11 +125,13 @@ class AdmissionQueue {
   absl::Status Join(Request& request);
   void Leave(const Request& request);
   void Wait(Request& request, RequestClock& clock, RequestClock::Duration duration);
+  void Wake(Request& request);
   bool IsFirst(Request& request);
   void End(const Request& request);
   // The line whose first request may become the head; null: none now.
   Line* NextLine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MakeHead(Line& line, Request& head) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeLocked(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The head, or else the request that may become it.
   void WakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayBeNext(const Line& line) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -51,9 +51,7 @@ OrderedJson ErrorObject(const absl::Status& status) {
 absl::Status SendError(const absl::Status& status, Response& response) {
   if (status.ok() || response.begun()) return status;
   const HttpError error = OpenAiError(status);
-  HttpHeaders headers = {{"Content-Type", "application/json"}};
-  if (error.retry_after) headers["Retry-After"] = absl::StrCat(*error.retry_after);
-  response.Send(error.status, std::move(headers), Dump(ErrorObject(status))).IgnoreError();
+  response.Send(error.status, HeadersOf(error), Dump(ErrorObject(status))).IgnoreError();
   return status;
 }
 
@@ -216,12 +214,12 @@ absl::Status AnswerMessages(const HttpApi& api, HttpRequest& http, Response& res
   ClientCall& call = response.call();
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Ready());
   const CancelCheck check = [&] { return call.Check(); };
-  MOE_ASSIGN_OR_RETURN(const MessagesRequest request, (api.runner.ReadInTurn<MessagesRequest>(
-                                                          [&](const ServedModel& served) {
-                                                            const RequestBody body = std::move(http.body);
-                                                            return ReadMessagesRequest(body.text, served, check);
-                                                          },
-                                                          check)));
+  const auto read = [&](const ServedModel& served) {
+    const RequestBody body = std::move(http.body);
+    return ReadMessagesRequest(body.text, served, check);
+  };
+  MOE_ASSIGN_OR_RETURN(const MessagesRequest request,
+                       api.runner.ReadInTurn<MessagesRequest>(read, call.bytes(), check));
   const std::string id = "msg_" + api.runner.NewRequestId();
   MessageAnswer answer(api, request, model, id, response);
   return RunChoices(api, call, id, request.chat.choices, answer);
@@ -235,7 +233,8 @@ absl::Status AnswerCountTokens(const HttpApi& api, HttpRequest& http, Response& 
     MOE_ASSIGN_OR_RETURN(text::Chat chat, ReadAnthropicChat(parsed, body.text));
     return TokenizeInput{.text = std::move(chat)};
   };
-  MOE_ASSIGN_OR_RETURN(const RequestRunner::Tokens tokens, api.runner.Tokenize(read, [&] { return call.Check(); }));
+  MOE_ASSIGN_OR_RETURN(const RequestRunner::Tokens tokens,
+                       api.runner.Tokenize(read, call.bytes(), [&] { return call.Check(); }));
   return response.SendJson(200, Dump({{"input_tokens", tokens.ids.size()}}));
 }
 

@@ -1,6 +1,8 @@
 #include "services/router/http/api.h"
 
 #include <ctime>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -17,7 +19,12 @@ absl::Status WithPeers(const HttpApi& api, ClientCall& call, absl::FunctionRef<a
                        .check = [&call] { return call.Check(); },
                        .cancel = [&call] { call.Cancel(); },
                        .tenant = call.tenant(),
-                       .asking = [&call](RequestClock::Duration waited) { call.times().NoteAsked(waited); }});
+                       .asking = [&call](RequestClock::Duration waited) { call.times().NoteAsked(waited); },
+                       .bytes = call.bytes(),
+                       .deadline = call.deadline() ? std::optional(ToSteady(*call.deadline())) : std::nullopt,
+                       .watch = [&call](std::function<void()> on_cancel) -> std::shared_ptr<void> {
+                         return std::make_shared<ClientCall::Watch>(call, std::move(on_cancel));
+                       }});
 }
 
 size_t MostJsonValues(const ServedModel& model) { return 8 * size_t{model.max_context_tokens} + (size_t{64} << 10); }

@@ -81,13 +81,6 @@ void Observe(prometheus::Histogram& histogram, std::chrono::steady_clock::durati
   histogram.Observe(std::chrono::duration<double>(time).count());
 }
 
-HttpHeaders HeadersOf(const HttpError& error) {
-  HttpHeaders headers{{"Content-Type", "application/json"}};
-  if (error.retry_after) headers["Retry-After"] = absl::StrCat(*error.retry_after);
-  if (error.status == 401) headers["WWW-Authenticate"] = "Bearer";
-  return headers;
-}
-
 }  // namespace
 
 struct Connection::Exchange {
@@ -377,6 +370,7 @@ std::shared_ptr<Response> Connection::NewResponse(ClientCall::Deadline deadline)
 void Connection::Dispatch(Exchange& exchange) {
   response_ = NewResponse(exchange.deadline);
   response_->call().SetTenant(exchange.request->tenant);
+  response_->call().SetBytes(exchange.request->body.text.size());
   // Of requests that a client sends ahead, not the time in which the one before ran.
   response_->call().times().SetReceived(std::max(last_input_, exchange.begun));
   const auto run = [endpoint = exchange.endpoint, request = exchange.request, response = response_] {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "services/router/access/retry_after.h"
 #include "services/router/request/request_bounds.h"
@@ -124,6 +125,15 @@ HttpError OpenAiError(const absl::Status& status) {
 }
 
 HttpError OpenAiError(int status, const std::string& message) { return Error(status, message, {}, CodeOf(status)); }
+
+HttpHeaders HeadersOf(const HttpError& error) {
+  HttpHeaders headers{{"Content-Type", "application/json"}};
+  if (error.retry_after) headers["Retry-After"] = absl::StrCat(*error.retry_after);
+  if (error.status == 401) headers["WWW-Authenticate"] = "Bearer";
+  // Else OpenAI's and Anthropic's clients try again.
+  if (error.status == 501) headers["X-Should-Retry"] = "false";
+  return headers;
+}
 
 const char* ReasonPhrase(int status) {
   switch (status) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "services/router/http/response.h"
 
 namespace moestro::router {
 
@@ -27,6 +28,9 @@ std::string ErrorMessage(const absl::Status& status);
 HttpError OpenAiError(const absl::Status& status);
 // The same for an HTTP status that no absl::Status has: 405, 408, 413, 431.
 HttpError OpenAiError(int status, const std::string& message);
+
+// The headers of an answer that is an error.
+HttpHeaders HeadersOf(const HttpError& error);
 
 // The standard words for an HTTP status.
 const char* ReasonPhrase(int status);

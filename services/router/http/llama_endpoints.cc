@@ -68,7 +68,8 @@ absl::Status HandleTokenize(const HttpApi& api, HttpRequest& http, Response& res
     pieces = request.pieces;
     return std::move(request.input);
   };
-  MOE_ASSIGN_OR_RETURN(const RequestRunner::Tokens tokens, api.runner.Tokenize(read, [&] { return call.Check(); }));
+  MOE_ASSIGN_OR_RETURN(const RequestRunner::Tokens tokens,
+                       api.runner.Tokenize(read, call.bytes(), [&] { return call.Check(); }));
   OrderedJson reply{
       {"tokens", tokens.ids}, {"count", tokens.ids.size()}, {"max_model_len", tokens.model->max_context_tokens}};
   if (pieces) {
@@ -85,7 +86,7 @@ absl::Status HandleDetokenize(const HttpApi& api, HttpRequest& http, Response& r
     const RequestBody body = std::move(http.body);
     return ReadDetokenize(body.text, model);
   };
-  MOE_ASSIGN_OR_RETURN(const std::string text, api.runner.Detokenize(read, [&] { return call.Check(); }));
+  MOE_ASSIGN_OR_RETURN(const std::string text, api.runner.Detokenize(read, call.bytes(), [&] { return call.Check(); }));
   return response.SendJson(200, Dump({{"content", text}, {"prompt", text}}));
 }
 
@@ -96,7 +97,8 @@ absl::Status HandleApplyTemplate(const HttpApi& api, HttpRequest& http, Response
     MOE_ASSIGN_OR_RETURN(text::Chat chat, ReadTemplateChat(body.text, model));
     return TokenizeInput{.text = std::move(chat)};
   };
-  MOE_ASSIGN_OR_RETURN(const RequestRunner::Tokens tokens, api.runner.Tokenize(read, [&] { return call.Check(); }));
+  MOE_ASSIGN_OR_RETURN(const RequestRunner::Tokens tokens,
+                       api.runner.Tokenize(read, call.bytes(), [&] { return call.Check(); }));
   // What the model sees: the rendered text, with control tokens spelled out.
   const std::string prompt = tokens.model->text->Decode(tokens.ids, /*keep_special_tokens=*/true);
   return response.SendJson(200, Dump({{"prompt", prompt}}));

@@ -17,7 +17,7 @@ absl::Status HandleChatCompletions(const HttpApi& api, HttpRequest& http, Respon
     const RequestBody body = std::move(http.body);
     return ReadChatRequest(body.text, served, check);
   };
-  MOE_ASSIGN_OR_RETURN(const ChatRequest request, api.runner.ReadInTurn<ChatRequest>(read, check));
+  MOE_ASSIGN_OR_RETURN(const ChatRequest request, api.runner.ReadInTurn<ChatRequest>(read, call.bytes(), check));
   const std::string id = "chatcmpl-" + api.runner.NewRequestId();
   const std::unique_ptr<ChatAnswer> answer = request.stream.stream
                                                  ? NewChatStream(request, model, id, api.keep_alive, response)

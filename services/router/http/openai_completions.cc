@@ -277,7 +277,8 @@ absl::Status HandleCompletions(const HttpApi& api, HttpRequest& http, Response& 
     const RequestBody body = std::move(http.body);
     return ReadRequest(body.text, served);
   };
-  MOE_ASSIGN_OR_RETURN(const CompletionRequest request, api.runner.ReadInTurn<CompletionRequest>(read, check));
+  MOE_ASSIGN_OR_RETURN(const CompletionRequest request,
+                       api.runner.ReadInTurn<CompletionRequest>(read, call.bytes(), check));
   if (!request.stream.stream) {
     CompletionDocument document(api, request, model, response);
     if (request.echo) MOE_RETURN_IF_ERROR(document.Echo(call));

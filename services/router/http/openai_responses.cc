@@ -204,7 +204,7 @@ absl::Status HandleResponses(const HttpApi& api, HttpRequest& http, Response& re
     const RequestBody body = std::move(http.body);
     return ReadResponsesRequest(body.text, served, check);
   };
-  MOE_ASSIGN_OR_RETURN(const ChatRequest request, api.runner.ReadInTurn<ChatRequest>(read, check));
+  MOE_ASSIGN_OR_RETURN(const ChatRequest request, api.runner.ReadInTurn<ChatRequest>(read, call.bytes(), check));
   ResponsesAnswer answer(api, request, model, response);
   const absl::Status status = RunChoices(api, call, answer.id(), request.choices, answer);
   if (status.ok()) return answer.Finish();

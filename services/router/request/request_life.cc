@@ -17,6 +17,11 @@ bool IsCutOff(const absl::Status& status) {
   return absl::IsAborted(status) || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
 }
 
+// Of a wait that ends by itself. Any number will do: it keeps the clock's arithmetic from overflowing.
+constexpr RequestClock::Duration kLongestPause = std::chrono::hours(1);
+// `check` may see a deadline a little later: it reads another clock.
+constexpr RequestClock::Duration kShortestPause = std::chrono::milliseconds(1);
+
 // When the first request in the queue asks decode for pages.
 class AskingPace {
  public:
@@ -63,11 +68,16 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
   const GaugeHold counted_of_tenant(tenant().metrics().waiting);
   bool told = waiting == nullptr;
   MOE_ASSIGN_OR_RETURN(const AdmissionQueue::Request::Place place, queued_.LineUp());
+  const std::shared_ptr<void> watch = call_.watch ? call_.watch([&place] { place.Wake(); }) : nullptr;
   AskingPace pace;
   RequestClock::Duration waited{0};
   while (true) {
     MOE_RETURN_IF_ERROR(Check());
-    RequestClock::Duration pause = kCheckInterval;
+    RequestClock::Duration pause = call_.watch ? kLongestPause : kCheckInterval;
+    if (call_.deadline) {
+      pause =
+          std::min(pause, std::max<RequestClock::Duration>(*call_.deadline - environment_.clock.Now(), kShortestPause));
+    }
     if (place.IsFirst()) {
       if (pace.IsTime(environment_.clock.Now(), environment_.queue.returns())) {
         request.arrival = queued_.seniority();

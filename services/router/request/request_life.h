@@ -41,6 +41,12 @@ struct CallPeers {
   // Called whenever decode is about to be asked for pages: how long the request has waited in the line. Empty: nobody
   // wants to know.
   std::function<void(RequestClock::Duration waited)> asking = {};
+  size_t bytes = 0;  // of the client's request: large ones do not hold up small ones (text_turns.h)
+  // When `check` will say DEADLINE_EXCEEDED; nullopt: never.
+  std::optional<RequestClock::TimePoint> deadline = std::nullopt;
+  // Calls `on_cancel` when `check` begins to say CANCELLED, at once if it does already, until the returned object is
+  // destroyed. On any thread; must not block. Empty: nobody tells, so that waits ask `check` now and then.
+  std::function<std::shared_ptr<void>(std::function<void()> on_cancel)> watch = {};
 };
 
 // How a request uses the prefix cache.
@@ -58,7 +64,7 @@ class RequestLife {
   // first to the second: pages may still drain, or belong to an earlier router process.
   static constexpr std::chrono::milliseconds kMinAdmissionPause{20};
   static constexpr std::chrono::milliseconds kMaxAdmissionPause{640};
-  // How often a request in the line looks whether its client still waits. Its turn wakes it.
+  // How often a request in the line looks whether its client still waits, if nobody tells it. Its turn wakes it.
   static constexpr std::chrono::milliseconds kCheckInterval{250};
 
   // `fingerprint`: of the weights that the request's tokens are for. `tokens`: how many it will use at most.

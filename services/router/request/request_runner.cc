@@ -86,7 +86,7 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
                                         std::string& request_id, RequestSummary& summary) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Ready());
   std::optional<RunningRequests::Entry> running;
-  MOE_ASSIGN_OR_RETURN(GenerateJob job, InTurn(call.check, [&]() -> absl::StatusOr<GenerateJob> {
+  MOE_ASSIGN_OR_RETURN(GenerateJob job, InTurn(call.bytes, call.check, [&]() -> absl::StatusOr<GenerateJob> {
                          MOE_ASSIGN_OR_RETURN(const GenerateInput input, read(*model));
                          MOE_RETURN_IF_ERROR(CheckRequestId(input.request_id, *model));
                          if (!input.request_id.empty()) request_id = input.request_id;
@@ -129,7 +129,7 @@ absl::Status RequestRunner::Score(Read<ScoreInput> read, const CallPeers& call, 
 absl::Status RequestRunner::RunScore(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores,
                                      const std::string& request_id, RequestSummary& summary) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Ready());
-  MOE_ASSIGN_OR_RETURN(const ScoreJob job, InTurn(call.check, [&]() -> absl::StatusOr<ScoreJob> {
+  MOE_ASSIGN_OR_RETURN(const ScoreJob job, InTurn(call.bytes, call.check, [&]() -> absl::StatusOr<ScoreJob> {
                          MOE_ASSIGN_OR_RETURN(const ScoreInput input, read(*model));
                          return PrepareScore(input, *model, LimitsOf(*call.tenant), request_id, call.check);
                        }));
@@ -142,9 +142,10 @@ absl::Status RequestRunner::RunScore(Read<ScoreInput> read, const CallPeers& cal
   return status;
 }
 
-absl::StatusOr<RequestRunner::Tokens> RequestRunner::Tokenize(Read<TokenizeInput> read, const CancelCheck& check) {
+absl::StatusOr<RequestRunner::Tokens> RequestRunner::Tokenize(Read<TokenizeInput> read, size_t bytes,
+                                                              const CancelCheck& check) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
-  return InTurn(check, [&]() -> absl::StatusOr<Tokens> {
+  return InTurn(bytes, check, [&]() -> absl::StatusOr<Tokens> {
     MOE_ASSIGN_OR_RETURN(const TokenizeInput input, read(*model));
     Tokens tokens{.model = model, .ids = {}};
     if (const auto* chat = std::get_if<text::Chat>(&input.text)) {
@@ -157,9 +158,10 @@ absl::StatusOr<RequestRunner::Tokens> RequestRunner::Tokenize(Read<TokenizeInput
   });
 }
 
-absl::StatusOr<std::string> RequestRunner::Detokenize(Read<DetokenizeInput> read, const CancelCheck& check) {
+absl::StatusOr<std::string> RequestRunner::Detokenize(Read<DetokenizeInput> read, size_t bytes,
+                                                      const CancelCheck& check) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
-  return InTurn(check, [&]() -> absl::StatusOr<std::string> {
+  return InTurn(bytes, check, [&]() -> absl::StatusOr<std::string> {
     MOE_ASSIGN_OR_RETURN(const DetokenizeInput input, read(*model));
     return DecodeIds(input.ids, input.keep_special_tokens, *model, check);
   });

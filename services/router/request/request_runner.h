@@ -58,11 +58,11 @@ class RequestRunner {
   uint32_t default_max_tokens() const { return limits_.default_max_tokens; }
   bool IsUp(Role role) const { return environment_.roles.IsUp(role); }
 
-  // For fronts that read a request before they know what it wants.
+  // For fronts that read a request before they know what it wants. `bytes`: of the request, here and below.
   template <typename Input>
-  absl::StatusOr<Input> ReadInTurn(Read<Input> read, const CancelCheck& check) {
+  absl::StatusOr<Input> ReadInTurn(Read<Input> read, size_t bytes, const CancelCheck& check) {
     MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
-    return InTurn(check, [&] { return read(*model); });
+    return InTurn(bytes, check, [&] { return read(*model); });
   }
 
   std::string NewRequestId();  // 128 random bits, 32 hex digits
@@ -71,8 +71,8 @@ class RequestRunner {
     ModelBoard::ModelPtr model;  // whose ids they are
     std::vector<int32_t> ids;
   };
-  absl::StatusOr<Tokens> Tokenize(Read<TokenizeInput> read, const CancelCheck& check);
-  absl::StatusOr<std::string> Detokenize(Read<DetokenizeInput> read, const CancelCheck& check);
+  absl::StatusOr<Tokens> Tokenize(Read<TokenizeInput> read, size_t bytes, const CancelCheck& check);
+  absl::StatusOr<std::string> Detokenize(Read<DetokenizeInput> read, size_t bytes, const CancelCheck& check);
 
  private:
   // `request_id` becomes the client's own if it has set one.
@@ -82,8 +82,8 @@ class RequestRunner {
                         const std::string& request_id, RequestSummary& summary);
   PrepareLimits LimitsOf(const Tenant& tenant) const;
   template <typename Work>
-  auto InTurn(const CancelCheck& check, Work work) -> decltype(work()) {
-    MOE_ASSIGN_OR_RETURN(const TextTurns::Turn turn, text_turns_.Take(check));
+  auto InTurn(size_t bytes, const CancelCheck& check, Work work) -> decltype(work()) {
+    MOE_ASSIGN_OR_RETURN(const TextTurns::Turn turn, text_turns_.Take(bytes, check));
     return work();
   }
 

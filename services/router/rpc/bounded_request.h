@@ -5,6 +5,7 @@
 #include <grpcpp/impl/serialization_traits.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -20,6 +21,7 @@ namespace moestro::router {
 // A request as a handler gets it: its bytes. Take releases them, because the handler may run for an hour.
 class RequestBytes {
  public:
+  size_t size() const { return bytes_.Length(); }  // 0 after Take
   grpc::ByteBuffer Take() const {
     grpc::ByteBuffer taken;
     taken.Swap(&bytes_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <list>
 #include <memory>
@@ -40,6 +41,12 @@ class ClientCall {  // thread-safe
   void SetTenant(std::shared_ptr<Tenant> tenant) { tenant_ = std::move(tenant); }
   const std::shared_ptr<Tenant>& tenant() const { return tenant_; }
 
+  // Of the client's request. Set them before other threads use the call.
+  void SetBytes(size_t bytes) { bytes_ = bytes; }
+  size_t bytes() const { return bytes_; }
+
+  const Deadline& deadline() const { return deadline_; }
+
   CallTimes& times() const { return times_; }
 
   // The client has left, or nobody wants the answer any more: ends the calls to roles, too. Does not block.
@@ -61,6 +68,7 @@ class ClientCall {  // thread-safe
  private:
   const Deadline deadline_;
   std::shared_ptr<Tenant> tenant_;
+  size_t bytes_ = 0;
   mutable CallTimes times_;
   mutable Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -3,8 +3,10 @@
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <functional>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -189,6 +191,11 @@ class RpcGenerateReplies final : public GenerateReplies {
   Replies<v1::GenerateResponse>& replies_;
 };
 
+std::optional<RequestClock::TimePoint> DeadlineOf(const grpc::ServerContext& context) {
+  if (context.deadline() == std::chrono::system_clock::time_point::max()) return std::nullopt;
+  return ToSteady(context.deadline());
+}
+
 std::string_view Metadata(const grpc::ServerContext& context, const char* name) {
   const auto found = context.client_metadata().find(name);
   if (found == context.client_metadata().end()) return {};
@@ -231,10 +238,11 @@ class InferenceService final : public grpc::Service {
     const auto read = [request](const ServedModel& model) { return ReadGenerate(request->Take(), model); };
     Replies<v1::GenerateResponse> queue(*writer, clients_, [context] { context->TryCancel(); });
     RpcGenerateReplies replies(queue);
-    return WithPeers(generate_, *context, access::Endpoint::kGenerate, [&](const CallPeers& call) -> absl::Status {
-      MOE_RETURN_IF_ERROR(runner_.Generate(read, call, replies));
-      return queue.Finish();
-    });
+    return WithPeers(generate_, *context, access::Endpoint::kGenerate, request->size(),
+                     [&](const CallPeers& call) -> absl::Status {
+                       MOE_RETURN_IF_ERROR(runner_.Generate(read, call, replies));
+                       return queue.Finish();
+                     });
   }
 
   grpc::Status Score(grpc::ServerContext* context, const RequestBytes* request,
@@ -246,16 +254,18 @@ class InferenceService final : public grpc::Service {
       for (const ScoredToken& score : scores) *reply.add_scores() = ToProto(score);
       return replies.Push(std::move(reply));
     };
-    return WithPeers(score_, *context, access::Endpoint::kScore, [&](const CallPeers& call) -> absl::Status {
-      MOE_RETURN_IF_ERROR(runner_.Score(read, call, sink));
-      return replies.Finish();
-    });
+    return WithPeers(score_, *context, access::Endpoint::kScore, request->size(),
+                     [&](const CallPeers& call) -> absl::Status {
+                       MOE_RETURN_IF_ERROR(runner_.Score(read, call, sink));
+                       return replies.Finish();
+                     });
   }
 
   grpc::Status Tokenize(grpc::ServerContext* context, const RequestBytes* request, grpc::ByteBuffer* reply) {
     const auto read = [request](const ServedModel& model) { return ReadTokenize(request->Take(), model); };
     return Admitted(tokenize_, *context, access::Endpoint::kTokenize, [&](const auto&) -> absl::Status {
-      MOE_ASSIGN_OR_RETURN(const auto tokens, runner_.Tokenize(read, [context] { return CallStatus(*context); }));
+      MOE_ASSIGN_OR_RETURN(const auto tokens,
+                           runner_.Tokenize(read, request->size(), [context] { return CallStatus(*context); }));
       *reply = WriteTokens(tokens.ids, *tokens.model->text);
       return absl::OkStatus();
     });
@@ -265,7 +275,7 @@ class InferenceService final : public grpc::Service {
     const auto read = [request](const ServedModel& model) { return ReadDetokenize(request->Take(), model); };
     return Admitted(detokenize_, *context, access::Endpoint::kTokenize, [&](const auto&) -> absl::Status {
       MOE_ASSIGN_OR_RETURN(*reply->mutable_text(),
-                           runner_.Detokenize(read, [context] { return CallStatus(*context); }));
+                           runner_.Detokenize(read, request->size(), [context] { return CallStatus(*context); }));
       return absl::OkStatus();
     });
   }
@@ -300,7 +310,8 @@ class InferenceService final : public grpc::Service {
   }
 
   template <typename Run>
-  grpc::Status WithPeers(const RpcMethod& method, grpc::ServerContext& context, access::Endpoint endpoint, Run run) {
+  grpc::Status WithPeers(const RpcMethod& method, grpc::ServerContext& context, access::Endpoint endpoint, size_t bytes,
+                         Run run) {
     return Admitted(method, context, endpoint, [&](const std::shared_ptr<Tenant>& tenant) {
       RpcClientCall client(context);
       const std::unique_ptr<PrefillPeer> prefill = peers_.Prefill(client);
@@ -309,7 +320,9 @@ class InferenceService final : public grpc::Service {
                            .decode = *decode,
                            .check = [&] { return client.Check(); },
                            .cancel = [&] { client.Cancel(); },
-                           .tenant = tenant});
+                           .tenant = tenant,
+                           .bytes = bytes,
+                           .deadline = DeadlineOf(context)});
     });
   }
 

@@ -1,5 +1,7 @@
 #include "services/router/text/text_turns.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -12,35 +14,61 @@ namespace {
 
 constexpr std::chrono::milliseconds kCheckInterval{20};
 
+enum Which : size_t { kSmall = 0, kLarge = 1 };
+
+bool IsRealTime(int policy) { return policy == SCHED_RR || policy == SCHED_FIFO; }
+
+// Of the calling thread.
+void SetScheduling(int policy, int priority) {
+  const sched_param param{.sched_priority = priority};
+  sched_setscheduler(0, policy, &param);
+}
+
 }  // namespace
 
 int TextTurns::OfMachine() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency() / 4)); }
 
-TextTurns::Turn::Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
+TextTurns::Turn::Turn(TextTurns& turns, size_t line)
+    : turns_(&turns), line_(line), policy_(line == kLarge ? sched_getscheduler(0) : SCHED_OTHER) {
+  if (!IsRealTime(policy_)) return;
+  sched_param param{};
+  sched_getparam(0, &param);
+  priority_ = param.sched_priority;
+  SetScheduling(SCHED_OTHER, 0);
+}
+
+TextTurns::Turn::Turn(Turn&& other) noexcept
+    : turns_(std::exchange(other.turns_, nullptr)),
+      line_(other.line_),
+      policy_(other.policy_),
+      priority_(other.priority_) {}
 
 TextTurns::Turn::~Turn() {
   if (turns_ == nullptr) return;
+  if (IsRealTime(policy_)) SetScheduling(policy_, priority_);
   const MutexLock lock(turns_->mutex_);
-  ++turns_->free_;
-  turns_->changed_.notify_all();
+  ++turns_->lines_[line_].free;
+  turns_->changed_[line_].notify_all();
 }
 
-absl::StatusOr<TextTurns::Turn> TextTurns::Take(const std::function<absl::Status()>& check) {
+absl::StatusOr<TextTurns::Turn> TextTurns::Take(size_t bytes, const std::function<absl::Status()>& check) {
+  const size_t which = bytes <= kMostSmallBytes ? kSmall : kLarge;
   MutexLock lock(mutex_);
-  const uint64_t ticket = *waiting_.insert(++last_ticket_).first;
+  Line& line = lines_[which];
+  const uint64_t ticket = *line.waiting.insert(++last_ticket_).first;
   absl::Status status = absl::OkStatus();
-  while (free_ == 0 || *waiting_.begin() != ticket) {
-    changed_.wait_for(lock, kCheckInterval);
+  while (line.free == 0 || *line.waiting.begin() != ticket) {
+    changed_[which].wait_for(lock, kCheckInterval);
     lock.unlock();
     status = check();
     lock.lock();
     if (!status.ok()) break;
   }
-  waiting_.erase(ticket);
-  changed_.notify_all();  // The next waiter may find a turn free.
+  line.waiting.erase(ticket);
+  if (!line.waiting.empty()) changed_[which].notify_all();  // The next waiter may find a turn free.
   MOE_RETURN_IF_ERROR(status);
-  --free_;
-  return Turn(*this);
+  --line.free;
+  return Turn(*this, which);
 }
 
 }  // namespace moestro::router

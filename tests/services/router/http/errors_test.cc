@@ -52,5 +52,12 @@ TEST(HttpErrorsTest, WhatIsNotUtf8IsRepaired) {
   EXPECT_EQ(ErrorOf(absl::InvalidArgumentError("a\xff"))["message"], "a\xEF\xBF\xBD");
 }
 
+// Both clients try again after any other 5xx.
+TEST(HttpErrorsTest, WhatIsNotSupportedNeedsNoSecondTry) {
+  EXPECT_EQ(HeadersOf(OpenAiError(absl::UnimplementedError(""))).at("X-Should-Retry"), "false");
+  EXPECT_FALSE(HeadersOf(OpenAiError(absl::UnavailableError(""))).contains("X-Should-Retry"));
+  EXPECT_TRUE(HeadersOf(OpenAiError(absl::UnavailableError(""))).contains("Retry-After"));
+}
+
 }  // namespace
 }  // namespace moestro::router

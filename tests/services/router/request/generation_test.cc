@@ -381,12 +381,42 @@ TEST(GenerationTest, ADeadlineEndsTheWait) {
   const auto deadline = node.clock.Now() + std::chrono::seconds(3);
   CallPeers call = node.Call();
   call.check = [&] { return node.clock.Now() < deadline ? absl::OkStatus() : absl::DeadlineExceededError("too late"); };
+  call.deadline = deadline;
   const GenerateJob job = Job();
   RecordingSink sink;
   Generation generation(job, node.Environment(), call, sink);
   EXPECT_TRUE(absl::IsDeadlineExceeded(generation.Run()));
-  EXPECT_LE(node.clock.Now() - deadline, RequestLife::kCheckInterval);
+  EXPECT_EQ(node.clock.Now(), deadline);
   EXPECT_EQ(node.queue.size(), 0u);
+}
+
+// Behind others a request sleeps until it is told that its client has left. Nothing else would wake it: it asks nobody.
+TEST(GenerationTest, WhoeverLeavesIsWokenInTheLine) {
+  FakeNode node;
+  AdmissionQueue::Request other(node.queue, node.tenant, 1, AdmissionQueue::Kind::kShort);
+  const AdmissionQueue::Request::Place first = *other.LineUp();
+  bool here = true;
+  int checks = 0;
+  std::function<void()> leave;
+  CallPeers call = node.Call();
+  call.check = [&] { return ++checks, here ? absl::OkStatus() : absl::CancelledError("gone"); };
+  call.watch = [&](std::function<void()> on_cancel) {
+    leave = std::move(on_cancel);
+    return std::shared_ptr<void>(nullptr, [&](void*) { leave = nullptr; });
+  };
+  const auto leaves_at = node.clock.Now() + std::chrono::seconds(5);
+  node.clock.on_sleep = [&] {
+    if (node.clock.Now() < leaves_at || !std::exchange(here, false)) return;
+    leave();
+  };
+  const GenerateJob job = Job();
+  RecordingSink sink;
+  Generation generation(job, node.Environment(), call, sink);
+  EXPECT_TRUE(absl::IsCancelled(generation.Run()));
+  EXPECT_EQ(node.clock.Now(), leaves_at);
+  EXPECT_EQ(checks, 2);
+  EXPECT_EQ(leave, nullptr);
+  EXPECT_EQ(node.queue.size(), 1u);
 }
 
 TEST(GenerationTest, FullQueueRefuses) {

@@ -1,6 +1,7 @@
 #include "services/router/text/text_turns.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,33 +20,33 @@ absl::Status Gone() { return absl::CancelledError("gone"); }
 
 TEST(TextTurnsTest, AsManyAsThereAre) {
   TextTurns turns(2);
-  std::optional<TextTurns::Turn> first = *turns.Take(Gone);
-  const TextTurns::Turn second = *turns.Take(Gone);
-  EXPECT_TRUE(absl::IsCancelled(turns.Take(Gone).status()));
+  std::optional<TextTurns::Turn> first = *turns.Take(0, Gone);
+  const TextTurns::Turn second = *turns.Take(0, Gone);
+  EXPECT_TRUE(absl::IsCancelled(turns.Take(0, Gone).status()));
   first.reset();
-  EXPECT_TRUE(turns.Take(Gone).ok());
+  EXPECT_TRUE(turns.Take(0, Gone).ok());
 }
 
 TEST(TextTurnsTest, WhoLeavesTheLineHoldsUpNobody) {
   TextTurns turns(1);
-  std::optional<TextTurns::Turn> held = *turns.Take(Here);
+  std::optional<TextTurns::Turn> held = *turns.Take(0, Here);
   std::atomic<bool> here = true;
   std::atomic<int> looks = 0;
   std::thread leaves([&] {
     const auto check = [&] { return ++looks, here ? absl::OkStatus() : absl::CancelledError("gone"); };
-    EXPECT_TRUE(absl::IsCancelled(turns.Take(check).status()));
+    EXPECT_TRUE(absl::IsCancelled(turns.Take(0, check).status()));
   });
   while (looks == 0) std::this_thread::yield();
   here = false;
   leaves.join();
   held.reset();
-  EXPECT_TRUE(turns.Take(Gone).ok());
+  EXPECT_TRUE(turns.Take(0, Gone).ok());
 }
 
 TEST(TextTurnsTest, FirstComeFirstServedAndNeverTooMany) {
   constexpr int kThreads = 8;
   TextTurns turns(1);
-  std::optional<TextTurns::Turn> held = *turns.Take(Here);
+  std::optional<TextTurns::Turn> held = *turns.Take(0, Here);
   std::mutex mutex;
   std::vector<int> order;
   std::atomic<int> inside = 0;
@@ -58,7 +59,7 @@ TEST(TextTurnsTest, FirstComeFirstServedAndNeverTooMany) {
         if (!told) in_line = told = true;
         return absl::OkStatus();
       };
-      const TextTurns::Turn turn = *turns.Take(check);
+      const TextTurns::Turn turn = *turns.Take(0, check);
       EXPECT_EQ(++inside, 1);
       {
         const std::lock_guard lock(mutex);
@@ -72,6 +73,37 @@ TEST(TextTurnsTest, FirstComeFirstServedAndNeverTooMany) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(order.size(), size_t{kThreads});
   EXPECT_TRUE(std::ranges::is_sorted(order));
+}
+
+TEST(TextTurnsTest, SmallRequestsDoNotWaitBehindLargeOnes) {
+  constexpr size_t kLarge = TextTurns::kMostSmallBytes + 1;
+  TextTurns turns(1);
+  const TextTurns::Turn large = *turns.Take(kLarge, Here);
+  EXPECT_TRUE(absl::IsCancelled(turns.Take(kLarge, Gone).status()));
+  std::optional<TextTurns::Turn> small = *turns.Take(TextTurns::kMostSmallBytes, Gone);
+  EXPECT_TRUE(absl::IsCancelled(turns.Take(1, Gone).status()));
+  small.reset();
+  EXPECT_TRUE(turns.Take(1, Gone).ok());
+}
+
+TEST(TextTurnsTest, WorkOnALargeRequestIsNotRealTime) {
+  TextTurns turns(1);
+  std::thread([&] {
+    const sched_param first{.sched_priority = 1};
+    if (sched_setscheduler(0, SCHED_RR, &first) != 0) GTEST_SKIP() << "needs CAP_SYS_NICE or RLIMIT_RTPRIO";
+    {
+      const TextTurns::Turn small = *turns.Take(1, Gone);
+      EXPECT_EQ(sched_getscheduler(0), SCHED_RR);
+    }
+    {
+      const TextTurns::Turn large = *turns.Take(TextTurns::kMostSmallBytes + 1, Gone);
+      EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
+    }
+    EXPECT_EQ(sched_getscheduler(0), SCHED_RR);
+    sched_param now{};
+    sched_getparam(0, &now);
+    EXPECT_EQ(now.sched_priority, 1);
+  }).join();
 }
 
 TEST(TextTurnsTest, AMachineHasOneAtLeast) { EXPECT_GE(TextTurns::OfMachine(), 1); }
