@@ -32,6 +32,14 @@ def test_message(client, model):
     assert count.input_tokens == message.usage.input_tokens + message.usage.cache_read_input_tokens
 
 
+def test_the_last_message_may_begin_the_answer(client, model):
+    """Its text follows the prompt directly: no turn of the assistant ends, and none begins."""
+    def prompt_tokens(messages):
+        usage = create(client, model, messages=messages).usage
+        return usage.input_tokens + usage.cache_read_input_tokens
+    assert prompt_tokens(MESSAGES + [{"role": "assistant", "content": "a"}]) == prompt_tokens(MESSAGES) + 1
+
+
 def test_stream(client, model):
     whole = create(client, model)
     with client.messages.stream(model=model, max_tokens=16, extra_body=GREEDY, messages=MESSAGES) as stream:

@@ -127,14 +127,41 @@ def test_every_answer_is_a_call(node, syntax):
         assert calls_of(post(node, tool_choice=named, **fields)) == [name]
 
 
+def allowed(mode, *names):
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [
+        {"type": "function", "function": {"name": name}} for name in names]}}
+
+
+def test_only_some_tools_are_allowed(node, syntax):
+    common = dict(tools=TOOLS, parallel_tool_calls=False,
+                  logit_bias=without(node, "analysis") if syntax == "harmony" else {})
+    for seed, name in enumerate(("move", "halt")):
+        assert calls_of(post(node, tool_choice=allowed("required", name), seed=seed, **common)) == [name]
+    free = dict(common, response_format={"type": "json_object"}, max_tokens=300)
+    if syntax in ONE_CALL:  # without a mark nothing tells a call from an answer
+        code, error = error_of(node, tool_choice=allowed("auto", "halt"), **free)
+        assert code == 501 and error["param"] is None and "allowed_tools" in error["message"]
+        return
+    # Either what response_format asks for, or a call of what is allowed.
+    no_object = {**common["logit_bias"], **without(node, "{")}
+    assert calls_of(post(node, tool_choice=allowed("auto", "halt"), **(free | {"logit_bias": no_object}))) == ["halt"]
+    no_call = {**common["logit_bias"], **without(node, "<"), **without(node, "[")}
+    answer = post(node, tool_choice=allowed("auto", "halt"), temperature=0, **(free | {"logit_bias": no_call}))
+    message = answer["choices"][0]["message"]
+    assert not message.get("tool_calls") and message["content"].lstrip().startswith("{"), message
+
+
 def test_errors_name_the_field(thinker):
     code, error = error_of(thinker, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "jump"}})
     assert code == 400 and error["param"] == "tool_choice" and "jump" in error["message"]
     assert error_of(thinker, tool_choice="required")[1]["param"] == "tool_choice"
     bad = {"type": "object", "properties": {"x": {"type": "array", "uniqueItems": True}}}
     strict = [{"type": "function", "function": {"name": "f", "strict": True, "parameters": bad}}]
-    code, error = error_of(thinker, tools=strict, tool_choice="required")
-    assert code == 400 and error["param"] == "tools[0].function.parameters" and "uniqueItems" in error["message"]
+    for choice in ("required", "auto"):
+        code, error = error_of(thinker, tools=strict, tool_choice=choice)
+        assert code == 400 and error["param"] == "tools[0].function.parameters" and "uniqueItems" in error["message"]
+    code, error = error_of(thinker, tools=TOOLS, tool_choice=allowed("auto", "halt", "jump"))
+    assert code == 400 and error["param"] == "tool_choice" and "jump" in error["message"]
     for fields, param in [
             ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": bad}}},
              "response_format.json_schema.schema"),

@@ -52,6 +52,14 @@ def test_chat(client, model):
     assert chat(client, model).usage.prompt_tokens_details.cached_tokens <= usage.prompt_tokens
 
 
+def test_an_answer_goes_on_where_the_client_wants(client, model):
+    begun = SORT + [{"role": "assistant", "content": "[2, 5"}]
+    go_on = {"continue_final_message": True}
+    assert chat(client, model, messages=begun, extra_body=go_on).choices[0].message.content == ", 9]"
+    with pytest.raises(openai.BadRequestError, match="to be continued"):
+        chat(client, model, extra_body=go_on)
+
+
 def test_a_stream_says_the_same(client, model):
     whole = chat(client, model)
     chunks = list(chat(client, model, stream=True, stream_options={"include_usage": True}))

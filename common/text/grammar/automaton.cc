@@ -55,6 +55,9 @@ std::vector<bool> EmptyNodes(const Grammar& grammar, const std::vector<bool>& em
       case Kind::kUntil:
         empty.push_back(false);
         break;
+      case Kind::kWithout:
+        empty.push_back(true);
+        break;
     }
   }
   return empty;
@@ -167,18 +170,19 @@ class AutomatonBuilder {
       }
       case Grammar::Node::Kind::kUntil:
         return AddUntil(node.bytes, from);
+      case Grammar::Node::Kind::kWithout:
+        return AddWithout(node.bytes, from);
     }
     return from;
   }
 
-  // One state for each beginning of `end` that the text's last bytes may be.
-  absl::StatusOr<int32_t> AddUntil(const std::string& end, int32_t from) {
+  // One state for each beginning of `end` that the text's last bytes may be; the last of them has all of it.
+  absl::StatusOr<std::vector<int32_t>> AddSearch(const std::string& end, int32_t from) {
     // No character has the bytes from this one on.
     constexpr size_t kBytes = 0xF5;
     MOE_RETURN_IF_ERROR(Spend(static_cast<int64_t>(kBytes * end.size())));
     std::vector<int32_t> states;
     for (size_t i = 0; i <= end.size(); ++i) states.push_back(NewState());
-    const int32_t special = NewState();
     draft_[from].empty.push_back(states[0]);
     std::vector<std::array<size_t, 256>> after(end.size());  // which beginning the text ends with after each byte
     size_t shorter = 0;                                      // the longest beginning that ends it, too, and is shorter
@@ -191,8 +195,21 @@ class AutomatonBuilder {
         while (last + 1 < kBytes && after[i][last + 1] == after[i][first]) ++last;
         AddByte(states[i], first, last, states[after[i][first]]);
       }
-      AddByte(states[i], kSpecialTokenByte, kSpecialTokenByte, special);
     }
+    return states;
+  }
+
+  absl::StatusOr<int32_t> AddWithout(const std::string& text, int32_t from) {
+    MOE_ASSIGN_OR_RETURN(const std::vector<int32_t> states, AddSearch(text, from));
+    const int32_t end = NewState();
+    for (size_t i = 0; i < text.size(); ++i) draft_[states[i]].empty.push_back(end);
+    return end;  // nothing leaves the state that has found the text
+  }
+
+  absl::StatusOr<int32_t> AddUntil(const std::string& end, int32_t from) {
+    MOE_ASSIGN_OR_RETURN(const std::vector<int32_t> states, AddSearch(end, from));
+    const int32_t special = NewState();
+    for (size_t i = 0; i < end.size(); ++i) AddByte(states[i], kSpecialTokenByte, kSpecialTokenByte, special);
     int32_t at = special;
     for (const char c : SpecialTokenBytes(end).substr(1)) {
       const int32_t next = NewState();

@@ -230,7 +230,8 @@ class GbnfParser {
     return grammar_.Token(text);
   }
 
-  // What GBNF does not have: %json {...}, and %token, %until, %regex and %grammar before a literal.
+  // What GBNF does not have: %json {...}, and %token, %until, %without, %regex and %grammar before a
+  // literal.
   absl::StatusOr<NodeId> ParseDirective() {
     const std::string name(TakeName());
     SkipSpace(/*lines=*/false);
@@ -240,8 +241,9 @@ class GbnfParser {
       cursor_.Advance(schema.size());
       return Embed(CompileJsonSchema(schema), line);
     }
-    const bool is_known = name == "token" || name == "until" || name == "regex" || name == "grammar";
-    if (!is_known) return Error(Concat("%", name, " is none of %json, %token, %until, %regex and %grammar"));
+    const bool is_known =
+        name == "token" || name == "until" || name == "without" || name == "regex" || name == "grammar";
+    if (!is_known) return Error(Concat("%", name, " is none of %json, %token, %until, %without, %regex and %grammar"));
     const int line = cursor_.line();
     if (!cursor_.Skip("\"")) return Unexpected(Concat("a literal after %", name));
     MOE_ASSIGN_OR_RETURN(const std::string text, TakeLiteral());
@@ -249,8 +251,8 @@ class GbnfParser {
     if (name == "grammar") return Embed(ParseGbnf(text), line);
     if (text.empty()) return AtLine(line, Concat("the text after %", name, " is empty"));
     if (name == "token") return grammar_.Token(text);
-    if (text.size() > kMaxUntilBytes) return AtLine(line, Concat("over ", kMaxUntilBytes, " bytes after %until"));
-    return grammar_.Until(text);
+    if (text.size() > kMaxUntilBytes) return AtLine(line, Concat("over ", kMaxUntilBytes, " bytes after %", name));
+    return name == "until" ? grammar_.Until(text) : grammar_.Without(text);
   }
 
   absl::StatusOr<NodeId> Embed(const absl::StatusOr<Grammar>& other, int line) {

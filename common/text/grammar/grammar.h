@@ -36,6 +36,7 @@ class Grammar {
       kAlternatives,  // one of `children`
       kRepeat,        // the only child, `min` to `max` times
       kRule,          // what `rule` matches
+      kWithout,       // any text that has neither `bytes` nor special tokens
       kUntil,         // any text, up to and with the first `bytes`, or the special token that is spelled so
     };
     Kind kind;
@@ -56,6 +57,7 @@ class Grammar {
   // A special token of this text, or the text itself. No other node has special tokens.
   NodeId Token(const std::string& text) { return Alternatives({Bytes(SpecialTokenBytes(text)), Bytes(text)}); }
   // REQUIRES: `end` is not empty.
+  NodeId Without(std::string text) { return Add({.kind = Node::Kind::kWithout, .bytes = std::move(text)}); }
   NodeId Until(std::string end) { return Add({.kind = Node::Kind::kUntil, .bytes = std::move(end)}); }
   NodeId Class(CodePointSet set) { return Add({.kind = Node::Kind::kClass, .set = std::move(set)}); }
   NodeId Sequence(std::vector<NodeId> children) {

@@ -11,7 +11,7 @@ inline constexpr size_t kMaxConstraintBytes = 256 * 1024;
 // Groups in each other, in a GBNF grammar or a regular expression.
 inline constexpr int kMaxNesting = 100;
 inline constexpr size_t kMaxRules = 16 * 1024;
-// Of the text after %until.
+// Of the text after %until and %without.
 inline constexpr size_t kMaxUntilBytes = 256;
 // Counts of a repetition, such as maxLength and maxItems.
 inline constexpr int64_t kMaxRepetitions = 16 * 1024;

@@ -145,6 +145,7 @@ std::string ReadTools(const json& request, std::string_view body, JsonFields& fi
     OrderedJson function = {{"name", tool["name"]}};
     function["description"] = tool.value("description", OrderedJson(""));
     function["parameters"] = tool["input_schema"];
+    if (tool.contains("strict")) function["strict"] = tool["strict"];
     functions.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return functions.empty() ? "" : functions.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -184,8 +185,8 @@ ToolChoice ReadAnthropicToolChoice(JsonFields& fields) {
     fields.Fail("tool_choice", "its type must be auto, any, tool or none");
   }
   if (type != "tool") return choice;
-  choice.name = written.StringOr("name", "");
-  if (choice.name.empty()) fields.Fail("tool_choice", "needs the name of a tool");
+  choice.names = {written.StringOr("name", "")};
+  if (choice.names[0].empty()) fields.Fail("tool_choice", "needs the name of a tool");
   return choice;
 }
 
@@ -219,6 +220,8 @@ absl::StatusOr<MessagesRequest> ReadMessagesRequest(std::string_view body, const
   MOE_RETURN_IF_ERROR(status);
   MOE_RETURN_IF_ERROR(CheckModelName(request.chat.model, model));
   MOE_ASSIGN_OR_RETURN(const text::Chat chat, ReadAnthropicChat(parsed, body));
+  request.chat.continues = !chat.messages.empty() && chat.messages.back().role == "assistant" &&
+                           chat.messages.back().tool_calls.empty() && !chat.messages.back().content.empty();
   MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), /*choices=*/1, model, check, request.chat));
   return request;
 }

@@ -57,6 +57,32 @@ std::string ReadFlags(JsonFields& fields) {
   return flags.empty() ? "" : flags.dump();
 }
 
+// Chat completions have {"function": {"name"}}, responses the name itself.
+std::string NameOf(JsonFields& tool) {
+  return tool.Has("function") ? tool.Sub("function").StringOr("name", "") : tool.StringOr("name", "");
+}
+
+// Chat completions have {"allowed_tools": {"mode", "tools"}}, responses both of them itself.
+void ReadAllowedTools(JsonFields& fields, JsonFields& written, ToolChoice& choice) {
+  JsonFields allowed = written.Has("allowed_tools") ? written.Sub("allowed_tools") : written;
+  const std::string mode = allowed.StringOr("mode", "auto");
+  choice.forced = mode == "required";
+  if (!choice.forced && mode != "auto")
+    fields.Fail("tool_choice", "the mode of allowed_tools must be auto or required");
+  const bool has_tools = allowed.Has("tools") && allowed.object()["tools"].is_array();
+  if (!has_tools || allowed.object()["tools"].empty()) {
+    return fields.Fail("tool_choice", "allowed_tools needs a list of tools");
+  }
+  for (const json& item : allowed.object()["tools"]) {
+    absl::Status status;
+    JsonFields tool(item, "", &status);
+    choice.names.push_back(item.is_object() ? NameOf(tool) : "");
+    if (!status.ok() || choice.names.back().empty()) {
+      return fields.Fail("tool_choice", "a tool of allowed_tools needs the name of a function");
+    }
+  }
+}
+
 }  // namespace
 
 std::string ReadContent(JsonFields& message, const char* key) {
@@ -117,13 +143,15 @@ ToolChoice ReadToolChoice(JsonFields& fields) {
     }
     return choice;
   }
-  JsonFields function = fields.Sub("tool_choice");
-  function.OneOf("type", {"function"});
-  // Chat completions have {"function": {"name"}}, responses the name itself.
-  choice.name =
-      function.Has("function") ? function.Sub("function").StringOr("name", "") : function.StringOr("name", "");
-  if (choice.name.empty()) fields.Fail("tool_choice", "needs the name of a function");
-  choice.forced = true;
+  JsonFields written = fields.Sub("tool_choice");
+  written.OneOf("type", {"function", "allowed_tools"});
+  if (written.StringOr("type", "") == "allowed_tools") {
+    ReadAllowedTools(fields, written, choice);
+  } else {
+    choice.forced = true;
+    choice.names = {NameOf(written)};
+    if (choice.names[0].empty()) fields.Fail("tool_choice", "needs the name of a function");
+  }
   return choice;
 }
 

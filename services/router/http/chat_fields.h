@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/text/chat_template.h"
@@ -13,10 +14,10 @@ namespace moestro::router {
 
 // What a client wants of its tools.
 struct ToolChoice {
-  bool none = false;      // the model does not learn of them
-  bool forced = false;    // the answer is a call
-  std::string name = {};  // of the only function that may be called; empty: any of them
-  bool several = true;    // more than one call
+  bool none = false;                    // the model does not learn of them
+  bool forced = false;                  // the answer is a call
+  std::vector<std::string> names = {};  // of the functions that may be called; empty: any of them
+  bool several = true;                  // more than one call
 };
 
 // One message, and a content: a text, or a list of parts of which all are texts.

@@ -15,25 +15,68 @@ namespace {
 // Tokens at the end of a prompt: a marker and the white space behind it have fewer.
 constexpr size_t kPromptEnd = 16;
 
+bool OpensReasoning(std::span<const int32_t> prompt, const ServedModel& model) {
+  const std::span<const int32_t> end = prompt.last(std::min(kPromptEnd, prompt.size()));
+  return PromptOpensReasoning(model.text->Decode(end, /*keep_special_tokens=*/true));
+}
+
+// The text with which the answer begins; the rest of the chat remains.
+absl::StatusOr<std::string> TakeBeginning(text::Chat& chat) {
+  text::ChatMessage last = std::move(chat.messages.back());
+  chat.messages.pop_back();
+  if (last.role != "assistant" || last.content.empty() || !last.tool_calls.empty()) {
+    return absl::InvalidArgumentError("messages: the last one must be a text of the assistant, to be continued");
+  }
+  if (chat.messages.empty()) return absl::InvalidArgumentError("messages: has nothing before the text to be continued");
+  return std::move(last.content);
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodeBegunChat(text::Chat chat, const ServedModel& model,
+                                                     const CancelCheck& check) {
+  MOE_ASSIGN_OR_RETURN(const std::string beginning, TakeBeginning(chat));
+  MOE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeChat(chat, model, check));
+  if (OpensReasoning(ids, model)) {
+    return absl::InvalidArgumentError(
+        "messages: an answer cannot be continued where the model's template opens its reasoning: turn that off "
+        "(chat_template_kwargs), or leave the assistant's last message out");
+  }
+  MOE_ASSIGN_OR_RETURN(const std::vector<int32_t> begun,
+                       EncodeText(beginning, /*plain=*/true, model, "messages", check));
+  ids.insert(ids.end(), begun.begin(), begun.end());
+  return ids;
+}
+
 }  // namespace
 
 absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, GenerateInput input, size_t choices,
                        const ServedModel& model, const CancelCheck& check, ChatRequest& request) {
   if (chat.messages.empty()) return absl::InvalidArgumentError("messages: is empty");
-  MOE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeChat(chat, model, check));
-  const std::span<const int32_t> end = std::span(ids).last(std::min(kPromptEnd, ids.size()));
-  request.reasoning_open = PromptOpensReasoning(model.text->Decode(end, /*keep_special_tokens=*/true));
+  MOE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                       request.continues ? EncodeBegunChat(chat, model, check) : EncodeChat(chat, model, check));
+  request.reasoning_open = !request.continues && OpensReasoning(ids, model);
   request.tools = chat.tools;
   request.several_calls = choice.several;
   const OutputFormat& format = model.text->output_format();
-  if (choice.forced) {
-    MOE_ASSIGN_OR_RETURN(input.constraint, ConstrainToCalls(format, {.tools = chat.tools,
-                                                                     .name = choice.name,
-                                                                     .several = choice.several,
-                                                                     .reasoning_open = request.reasoning_open}));
+  const bool is_bound = input.constraint.kind != Constraint::Kind::kNone;
+  const bool may_call = !chat.tools.empty() && CanLeaveCallsOpen(format);
+  if (is_bound && !choice.forced) MOE_RETURN_IF_ERROR(CheckConstraint(input, model));  // before it is a part of another
+  if (choice.forced || !choice.names.empty() || (may_call && (is_bound || HasStrictTool(chat.tools)))) {
+    CallRules rules{.tools = chat.tools,
+                    .names = choice.names,
+                    .several = choice.several,
+                    .reasoning_open = request.reasoning_open};
+    if (!choice.forced) {
+      if (!CanLeaveCallsOpen(format)) {
+        return absl::UnimplementedError(
+            "tool_choice: allowed_tools in mode auto needs a mark before calls, which this model's syntax does not "
+            "have: "
+            "leave the other functions out of tools");
+      }
+      rules.otherwise = input.constraint;
+    }
+    MOE_ASSIGN_OR_RETURN(input.constraint, ConstrainToCalls(format, rules));
     input.constraint_field = "tools";
-  } else if (input.constraint.kind != Constraint::Kind::kNone) {
-    MOE_RETURN_IF_ERROR(CheckConstraint(input, model));  // before it is a part of another
+  } else if (is_bound) {
     input.constraint = AfterReasoning(format, request.reasoning_open, input.constraint);
   }
   input.prompt = std::move(ids);
@@ -48,6 +91,7 @@ absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedM
   text::JsonFields fields(parsed, "", &status);
   ChatRequest request{.model = fields.StringOr("model", ""), .choices = {}, .stream = ReadStreamFields(fields)};
   request.logprobs = fields.BoolOr("logprobs", false);
+  request.continues = fields.BoolOr("continue_final_message", false);
   GenerateInput input = ReadGenerateFields(fields, body);
   input.top_logprobs = static_cast<uint32_t>(fields.IntOr("top_logprobs", 0, 0, kMostAlternatives));
   if (input.top_logprobs > 0 && !request.logprobs) fields.Fail("top_logprobs", "needs logprobs: true");

@@ -26,12 +26,14 @@ struct ChatRequest {
   std::string tools = {};       // JSON text of those that the model may call; empty: none
   bool several_calls = true;    // false: the client gets the first only
   bool reasoning_open = false;  // the prompt ends where the model reasons
+  bool continues = false;       // the last message, of the assistant, is the beginning of the answer
   // Fields that an answer repeats, as they were written.
   nlohmann::ordered_json echo = nlohmann::ordered_json::object();
 };
 
-// Tokenizes the chat and makes `choices` of `input`, whose constraint becomes that of what follows the reasoning, or
-// that of a call if `choice` forces one. Errors as EncodeChat, CheckConstraint and ConstrainToCalls.
+// Tokenizes the chat, for an answer that `request.continues` or not, and makes `choices` of `input`, whose constraint
+// becomes that of what follows the reasoning, or that of a call if `choice` forces one. Errors as EncodeChat,
+// CheckConstraint and ConstrainToCalls.
 absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, GenerateInput input, size_t choices,
                        const ServedModel& model, const CancelCheck& check, ChatRequest& request);
 

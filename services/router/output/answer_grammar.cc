@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/text/grammar/compile.h"
 #include "common/text/json/quoted.h"
@@ -42,6 +43,7 @@ std::string Literal(std::string_view text) {
   return literal + "\"";
 }
 std::string Token(std::string_view marker) { return absl::StrCat("%token ", Literal(marker)); }
+std::string Without(std::string_view text) { return absl::StrCat("%without ", Literal(text)); }
 std::string Until(std::string_view end) { return absl::StrCat("%until ", Literal(end)); }
 std::string Json(std::string_view schema) { return absl::StrCat("%json ", std::string(schema)); }
 
@@ -89,23 +91,28 @@ absl::StatusOr<std::vector<Function>> FunctionsOf(const CallRules& rules) {
     const json name = json::parse(text::RawField(written, "name"), nullptr, /*allow_exceptions=*/false);
     if (!name.is_string() || !IsCallName(name.get_ref<const std::string&>())) {
       return absl::InvalidArgumentError(
-          absl::StrCat(field, "name: must be letters, digits and _ - . : / to be forced by tool_choice"));
+          absl::StrCat(field, "name: must be letters, digits and _ - . : / for calls that are forced or strict"));
     }
-    if (!rules.name.empty() && name != rules.name) continue;
+    const auto is_this = [&](const std::string& one) { return name == one; };
+    if (!rules.names.empty() && std::ranges::none_of(rules.names, is_this)) continue;
     Function function{
         .name = name.get<std::string>(), .schema = {}, .strict = text::RawField(written, "strict") == "true"};
     MOE_ASSIGN_OR_RETURN(function.schema,
                          ArgumentsSchema(text::RawField(written, "parameters"), function.strict, field + "parameters"));
     functions.push_back(std::move(function));
   }
-  if (!functions.empty()) return functions;
-  if (rules.name.empty()) return absl::InvalidArgumentError("tool_choice: asks for a call, and there are no tools");
-  return absl::InvalidArgumentError(
-      absl::StrCat("tool_choice: ", text::Quoted(rules.name), " is none of the functions in tools"));
+  for (const std::string& name : rules.names) {
+    if (std::ranges::find(functions, name, &Function::name) != functions.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tool_choice: ", text::Quoted(name), " is none of the functions in tools"));
+  }
+  if (functions.empty()) return absl::InvalidArgumentError("tool_choice: asks for a call, and there are no tools");
+  return functions;
 }
 
 // What a syntax writes around calls, in parts of a grammar.
 struct Frame {
+  const char* mark = "";  // with which the text of calls begins, and no other text; empty: there is none
   std::string begin = {};
   std::string between = "\"\"";
   std::string end = {};
@@ -115,19 +122,27 @@ struct Frame {
 Frame FrameOf(const OutputFormat& format) {
   switch (format.calls) {
     case CallSyntax::kDeepSeek:
-      return {.begin = Token("<｜tool▁calls▁begin｜>"),
+      return {.mark = "<｜tool▁calls▁begin｜>",
+              .begin = Token("<｜tool▁calls▁begin｜>"),
               .between = format.fenced_calls ? Literal("\n") : Literal(""),
               .end = Token("<｜tool▁calls▁end｜>")};
     case CallSyntax::kKimi:
-      return {.begin = Token("<|tool_calls_section_begin|>"), .end = Token("<|tool_calls_section_end|>")};
+      return {.mark = "<|tool_calls_section_begin|>",
+              .begin = Token("<|tool_calls_section_begin|>"),
+              .end = Token("<|tool_calls_section_end|>")};
     case CallSyntax::kHermes:
     case CallSyntax::kQwenCoder:
     case CallSyntax::kGlm:
-      return {.between = Literal("\n")};
+      return {.mark = "<tool_call>", .between = Literal("\n")};
     case CallSyntax::kMiniMax:
-      return {.begin = Row(Token("<minimax:tool_call>"), Literal("\n")), .end = Token("</minimax:tool_call>")};
+      return {.mark = "<minimax:tool_call>",
+              .begin = Row(Token("<minimax:tool_call>"), Literal("\n")),
+              .end = Token("</minimax:tool_call>")};
     case CallSyntax::kMistral:
-      return {.begin = Row(Token("[TOOL_CALLS]"), "[ ]?", Literal("[")), .between = Literal(", "), .end = Literal("]")};
+      return {.mark = "[TOOL_CALLS]",
+              .begin = Row(Token("[TOOL_CALLS]"), "[ ]?", Literal("[")),
+              .between = Literal(", "),
+              .end = Literal("]")};
     case CallSyntax::kLlama:
     case CallSyntax::kHarmony:
     case CallSyntax::kNone:
@@ -285,23 +300,39 @@ std::string PartOf(const Constraint& constraint) {
 
 }  // namespace
 
+bool CanLeaveCallsOpen(const OutputFormat& format) { return *FrameOf(format).mark != 0; }
+
+bool HasStrictTool(std::string_view tools) {
+  return std::ranges::any_of(text::RawElements(tools), [](std::string_view tool) {
+    return text::RawField(text::RawField(tool, "function"), "strict") == "true";
+  });
+}
+
 absl::StatusOr<Constraint> ConstrainToCalls(const OutputFormat& format, const CallRules& rules) {
   if (format.calls == CallSyntax::kNone) {
     return absl::UnimplementedError("tool_choice: this model's template has no calls that could be forced");
   }
   MOE_ASSIGN_OR_RETURN(const std::vector<Function> functions, FunctionsOf(rules));
   const Frame frame = FrameOf(format);
-  std::string grammar = Rooted(
-      format, rules.reasoning_open,
+  std::string answer = "calls";
+  if (rules.otherwise) {
+    MOE_CHECK(CanLeaveCallsOpen(format));
+    const bool is_free = rules.otherwise->kind == Constraint::Kind::kNone;
+    answer = is_free ? Row(Without(frame.mark), "calls?") : Row(PartOf(*rules.otherwise), "| calls");
+  }
+  std::string grammar = Rooted(format, rules.reasoning_open, answer);
+  absl::StrAppend(
+      &grammar, "calls ::= ",
       Row(frame.begin, "call",
           frame.several && rules.several ? absl::StrCat("(", frame.between, " call){0,", kMostCalls - 1, "}") : "",
-          frame.end));
-  std::string calls;
+          frame.end),
+      "\n");
+  std::string call;
   for (size_t i = 0; i < functions.size(); ++i) {
-    absl::StrAppend(&calls, i == 0 ? "" : " | ", "call-", i);
+    absl::StrAppend(&call, i == 0 ? "" : " | ", "call-", i);
     absl::StrAppend(&grammar, "call-", i, " ::= ", CallOf(format, functions[i]), "\n");
   }
-  absl::StrAppend(&grammar, "call ::= ", calls, "\n");
+  absl::StrAppend(&grammar, "call ::= ", call, "\n");
   return Constraint{.kind = Constraint::Kind::kGrammar, .text = std::move(grammar)};
 }
 

@@ -66,6 +66,7 @@ TEST(GbnfTest, UntilEndsWithTheFirst) {
   for (const std::string& end : {std::string("</a>"), std::string("aab"), std::string("abab"), std::string("aa"),
                                  std::string("a"), std::string("b\u20ac")}) {
     const auto automaton = MakeAutomaton(kGrammar, "root ::= %until \"" + end + "\"");
+    const auto without = MakeAutomaton(kGrammar, "root ::= %without \"" + end + "\"");
     uint32_t random = 1;
     for (int round = 0; round < 300; ++round) {
       std::string text;
@@ -79,8 +80,19 @@ TEST(GbnfTest, UntilEndsWithTheFirst) {
                            : found + end.size() == text.size() ? Fit::kWhole
                                                                : Fit::kNone;
       ASSERT_EQ(FitOf(automaton, text), expected) << end << " in " << text;
+      ASSERT_EQ(FitOf(without, text), found == std::string::npos ? Fit::kWhole : Fit::kNone) << end << " in " << text;
     }
   }
+}
+
+// What begins like the text may still become it, where the text may follow.
+TEST(GbnfTest, WithoutLeavesTheTextToWhatFollows) {
+  const auto automaton = MakeAutomaton(kGrammar, "root ::= %without \"<c>\" (%token \"<c>\" [0-9])?");
+  for (const std::string text : {"", "a<c", "a<<c>1", "<c>2"}) EXPECT_TRUE(Matches(automaton, text)) << text;
+  EXPECT_TRUE(Matches(automaton, "a" + SpecialTokenBytes("<c>") + "1"));
+  EXPECT_EQ(FitOf(automaton, "a<c>"), Fit::kBegins);
+  for (const std::string text : {"<c>x", "<c>1<c>1"}) EXPECT_EQ(FitOf(automaton, text), Fit::kNone) << text;
+  EXPECT_EQ(FitOf(automaton, SpecialTokenBytes("<other>")), Fit::kNone);
 }
 
 TEST(GbnfTest, SpecialTokensAreNowhereElse) {

@@ -103,7 +103,7 @@ TEST(AnthropicFieldsTest, ChoosesTools) {
   EXPECT_TRUE(ChoiceOf(R"({"type": "any"})").forced);
   const ToolChoice one = ChoiceOf(R"({"type": "tool", "name": "f", "disable_parallel_tool_use": true})");
   EXPECT_TRUE(one.forced && !one.several);
-  EXPECT_EQ(one.name, "f");
+  EXPECT_EQ(one.names, std::vector<std::string>{"f"});
   const std::string head = R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": )";
   EXPECT_THAT(ErrorOf(head + R"({"type": "tool"}})"), StartsWith("tool_choice: "));
   EXPECT_THAT(ErrorOf(head + R"({"type": "some"}})"), StartsWith("tool_choice: "));

@@ -8,6 +8,7 @@
 namespace moestro::router {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -61,17 +62,37 @@ TEST(ChatFieldsTest, ChoosesTools) {
   EXPECT_TRUE(ChoiceOf(R"({"tool_choice": "none"})").none);
   const ToolChoice required = ChoiceOf(R"({"tool_choice": "required", "parallel_tool_calls": false})");
   EXPECT_TRUE(required.forced && !required.several);
-  EXPECT_EQ(required.name, "");
+  EXPECT_TRUE(required.names.empty());
   for (const char* function : {R"("function": {"name": "f"})", R"("name": "f")"}) {
     const ToolChoice named = ChoiceOf(std::string(R"({"tool_choice": {"type": "function", )") + function + "}}");
     EXPECT_TRUE(named.forced);
-    EXPECT_EQ(named.name, "f");
+    EXPECT_EQ(named.names, std::vector<std::string>{"f"});
   }
   EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": [], "tool_choice": "always"})"), StartsWith("tool_choice: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": [], "tool_choice": {"type": "function"}})"),
               StartsWith("tool_choice: "));
   EXPECT_TRUE(absl::IsUnimplemented(
-      Read(R"({"messages": [], "tools": [], "tool_choice": {"type": "allowed_tools", "name": "f"}})").status()));
+      Read(R"({"messages": [], "tools": [], "tool_choice": {"type": "custom", "name": "f"}})").status()));
+}
+
+TEST(ChatFieldsTest, AllowsSomeOfTheTools) {
+  const std::vector<std::string> names{"f", "g"};
+  const ToolChoice chat = ChoiceOf(R"({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required",
+      "tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}]}}})");
+  EXPECT_TRUE(chat.forced);
+  EXPECT_EQ(chat.names, names);
+  const ToolChoice responses = ChoiceOf(R"({"tool_choice": {"type": "allowed_tools", "mode": "auto",
+      "tools": [{"type": "function", "name": "f"}, {"type": "function", "name": "g"}]}})");
+  EXPECT_FALSE(responses.forced || responses.none);
+  EXPECT_EQ(responses.names, names);
+  for (const char* bad : {R"("mode": "always", "tools": [{"name": "f"}])", R"("mode": "auto", "tools": [])",
+                          R"("mode": "auto", "tools": ["f"])", R"("mode": "auto", "tools": [{"name": 1}])",
+                          R"("mode": "auto")", R"("mode": 1, "tools": [{"name": "f"}])"}) {
+    EXPECT_THAT(
+        ErrorOf(std::string(R"({"messages": [], "tools": [], "tool_choice": {"type": "allowed_tools", )") + bad + "}}"),
+        AnyOf(StartsWith("tool_choice: "), StartsWith("tool_choice.")))
+        << bad;
+  }
 }
 
 TEST(ChatFieldsTest, FlagsOfTheTemplate) {

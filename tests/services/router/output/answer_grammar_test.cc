@@ -111,9 +111,10 @@ TEST_P(AnswerGrammarTest, RandomTextsAreCalls) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const bool open = seed % 3 == 0 && model_.format.thinks;
     const bool one = seed % 4 == 0;
-    const std::string name = seed % 5 == 0 ? "move" : "";
-    const auto constraint =
-        ConstrainToCalls(model_.format, {.tools = kTools, .name = name, .several = !one, .reasoning_open = open});
+    const bool named = seed % 5 == 0;
+    CallRules rules{.tools = kTools, .several = !one, .reasoning_open = open};
+    if (named) rules.names = {"move", "stop"};
+    const auto constraint = ConstrainToCalls(model_.format, rules);
     ASSERT_TRUE(constraint.ok()) << constraint.status();
     const std::string text = RandomText(*constraint, seed);
     SCOPED_TRACE(text);
@@ -124,13 +125,43 @@ TEST_P(AnswerGrammarTest, RandomTextsAreCalls) {
     several += output.calls.size() > 1;
     reasoned += !output.reasoning.empty();
     for (const JoinedOutput::Call& call : output.calls) {
-      EXPECT_TRUE(name.empty() || call.name == name);
+      EXPECT_TRUE(!named || call.name == "move" || call.name == "stop");
       CheckArguments(call);
     }
   }
   const bool has_several = model_.format.calls != CallSyntax::kLlama && model_.format.calls != CallSyntax::kHarmony;
   EXPECT_EQ(several > 0, has_several);
   EXPECT_EQ(reasoned > 0, model_.format.thinks || model_.format.calls == CallSyntax::kHarmony);
+}
+
+// Free text, and calls as soon as the mark of calls is written.
+TEST_P(AnswerGrammarTest, RandomTextsMayCall) {
+  if (!CanLeaveCallsOpen(model_.format)) GTEST_SKIP() << "calls have no mark";
+  const Constraint yes{.kind = Constraint::Kind::kRegex, .text = "yes|no"};
+  for (const Constraint& otherwise : {Constraint{}, yes}) {
+    size_t called = 0, answered = 0;
+    for (uint64_t seed = 0; seed < 80; ++seed) {
+      const bool open = seed % 3 == 0 && model_.format.thinks;
+      const auto constraint = ConstrainToCalls(
+          model_.format, {.tools = kTools, .names = {"move"}, .reasoning_open = open, .otherwise = otherwise});
+      ASSERT_TRUE(constraint.ok()) << constraint.status();
+      const std::string text = RandomText(*constraint, seed);
+      SCOPED_TRACE(text);
+      const JoinedOutput output = Output(text, open);
+      if (otherwise.kind != Constraint::Kind::kNone) {
+        EXPECT_EQ(output.content.empty(), !output.calls.empty());
+        EXPECT_THAT(output.content, AnyOf("", "yes", "no"));
+      }
+      answered += output.calls.empty();
+      called += !output.calls.empty();
+      for (const JoinedOutput::Call& call : output.calls) {
+        EXPECT_EQ(call.name, "move");
+        CheckArguments(call);
+      }
+    }
+    EXPECT_GT(called, 0u);
+    EXPECT_GT(answered, 0u);
+  }
 }
 
 // Models write calls in more ways than one; the grammar has the usual one.
@@ -151,6 +182,12 @@ TEST_P(AnswerGrammarTest, WhatTheModelWroteIsOneOfThem) {
       break;
     }
     matched += Matches(*constraint, text);
+    if (!CanLeaveCallsOpen(model_.format)) continue;
+    const auto open = ConstrainToCalls(
+        model_.format,
+        {.tools = model_.tools, .reasoning_open = test.value("reasoning_open", false), .otherwise = Constraint{}});
+    ASSERT_TRUE(open.ok()) << open.status();
+    EXPECT_TRUE(Matches(*open, text) || !Matches(*constraint, text)) << text;
   }
   if (tried == 0) GTEST_SKIP() << "no answer of calls alone is recorded";
   EXPECT_GE(matched, 1);
@@ -182,16 +219,23 @@ INSTANTIATE_TEST_SUITE_P(Models, AnswerGrammarTest, ::testing::ValuesIn(kRecorde
   return std::string(model.param).substr(0, std::string(model.param).find('.'));
 });
 
-std::string Error(CallSyntax calls, const std::string& tools, const std::string& name = "") {
+std::string Error(CallSyntax calls, const std::string& tools, std::vector<std::string> names = {}) {
   OutputFormat format;
   format.calls = calls;
-  return std::string(ConstrainToCalls(format, {.tools = tools, .name = name}).status().message());
+  return std::string(ConstrainToCalls(format, {.tools = tools, .names = std::move(names)}).status().message());
+}
+
+TEST(ConstrainToCallsTest, FindsStrictTools) {
+  EXPECT_FALSE(HasStrictTool(kTools));
+  EXPECT_FALSE(HasStrictTool(""));
+  EXPECT_TRUE(HasStrictTool(R"([{"function": {"name": "a"}}, {"function": {"name": "b", "strict": true}}])"));
+  EXPECT_FALSE(HasStrictTool(R"([{"function": {"name": "b", "strict": false}}])"));
 }
 
 TEST(ConstrainToCallsTest, ErrorsNameTheField) {
   EXPECT_THAT(Error(CallSyntax::kNone, kTools), HasSubstr("no calls that could be forced"));
   EXPECT_THAT(Error(CallSyntax::kHermes, "[]"), HasSubstr("there are no tools"));
-  EXPECT_THAT(Error(CallSyntax::kHermes, kTools, "jump"), HasSubstr("'jump' is none of the functions"));
+  EXPECT_THAT(Error(CallSyntax::kHermes, kTools, {"move", "jump"}), HasSubstr("'jump' is none of the functions"));
   EXPECT_THAT(Error(CallSyntax::kHermes, R"([{"function": {"name": "a b"}}])"), HasSubstr("tools[0].function.name"));
   EXPECT_THAT(Error(CallSyntax::kHermes, R"([{"function": {"name": "a", "strict": true, "parameters":
       {"type": "object", "properties": {"x": {"uniqueItems": true}}}}}])"),
