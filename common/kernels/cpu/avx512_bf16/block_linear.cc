@@ -38,10 +38,6 @@ class BlockPass {
     int64_t step = 0;
     for (Place at{0, 0}; at.span < spans_; at = After(at), ++step) {
       const uint16_t* xs = x + at.span * kSpanInputs;
-      if (kFormat.has_mins && at.group == 0) {
-        const int64_t inputs = Inputs(at);
-        for (int64_t t = 0; t < tokens; ++t) SumSubBlocks(xs + t * x_stride, inputs, scratch_.input_sums[t]);
-      }
       ExpandHeader<kType, HeaderFetch::kFar>(Header(at), at.span % kBlockSpans, &scratch_.scales);
       if (few) {
         AddFew(at, xs, x_stride, tokens);
@@ -57,7 +53,7 @@ class BlockPass {
   static constexpr int kSubBlock = kFormat.sub_block;
   static constexpr int64_t kBlockSpans = kFormat.block / kSpanInputs;
   static constexpr int64_t kSpanBytes = kSpanInputs * kRowGroup * kFormat.code_bits / 8;
-  // Pieces of work beside which a panel is expanded, each as long as two tiles of a span: one vector a pair of inputs.
+  // Register blocks beside which a panel is expanded, one vector a pair of inputs.
   static constexpr int64_t kCarriers = kVectors;
 
   // A span of one of the pass's groups.
@@ -77,10 +73,14 @@ class BlockPass {
   }
   int64_t Inputs(Place at) const { return Min(kSpanInputs, w_.cols - at.span * kSpanInputs); }
 
-  // The sum of each sub-block's inputs.
-  static void SumSubBlocks(const uint16_t* x, int64_t inputs, float* sums) {
-    SumInputs(x, inputs / 32, sums);
-    if constexpr (kSubBlock == kSpanInputs) sums[0] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  // The sums of each sub-block's inputs, of `count` tokens from t on, for all groups of the pass.
+  void SumSubBlocks(Place at, int64_t t, int64_t count, const uint16_t* x, int64_t x_stride) const {
+    if (!kFormat.has_mins || at.group != 0) return;
+    for (const int64_t end = t + count; t < end; ++t) {
+      float* const sums = scratch_.input_sums[t];
+      SumInputs(x + t * x_stride, Inputs(at) / 32, sums);
+      if constexpr (kSubBlock == kSpanInputs) sums[0] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
   }
 
   SpanTokens From(Place at, int64_t t, const uint16_t* x, int64_t x_stride) const {
@@ -91,6 +91,7 @@ class BlockPass {
     const int64_t sub_blocks = Inputs(at) / kSubBlock;
     ForRegisterBlocks(
         tokens, RegisterBlocks(tokens), [&](int64_t t, auto size, int64_t) __attribute__((always_inline)) {
+          SumSubBlocks(at, t, size.value, x, x_stride);
           AddCodes<kType, size.value>(source_, CodesAt(at), scratch_.scales, sub_blocks, From(at, t, x, x_stride));
         });
   }
@@ -107,15 +108,13 @@ class BlockPass {
     NoPanelWork nothing;
     ForRegisterBlocks<kPanelTokens>(
         tokens, n, [&](int64_t t, auto size, int64_t i) __attribute__((always_inline)) {
-          const SpanTokens part = From(at, t, x, x_stride);
-          for (int half = 0; half < 2; ++half) {
-            const int first = half * kPanelTiles;
-            if (beside && IsCarrier(2 * i + half, 2 * n, kCarriers)) {
-              AddPanel<kSubBlock, kFormat.has_mins, size.value>(panel, scratch_.scales, first, sub_blocks, part,
-                                                                expansion);
+          if constexpr (size.value > 1) {  // as more than kFewTokens are divided
+            SumSubBlocks(at, t, size.value, x, x_stride);
+            const SpanTokens part = From(at, t, x, x_stride);
+            if (beside && IsCarrier(i, n, kCarriers)) {
+              AddPanel<kSubBlock, kFormat.has_mins, size.value>(panel, scratch_.scales, sub_blocks, part, expansion);
             } else {
-              AddPanel<kSubBlock, kFormat.has_mins, size.value>(panel, scratch_.scales, first, sub_blocks, part,
-                                                                nothing);
+              AddPanel<kSubBlock, kFormat.has_mins, size.value>(panel, scratch_.scales, sub_blocks, part, nothing);
             }
           }
         });
