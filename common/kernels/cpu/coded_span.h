@@ -25,8 +25,14 @@ struct CodedSpan {
 static_assert(sizeof(CodedSpan) == kCodeSpan + kCodedRowAlignment && sizeof(CodedSpan) % kCodedRowAlignment == 0);
 static_assert(sizeof(CodedSpan) == CodedRowBytes(InputCoding::kSpans, kCodeSpan));
 
+// Bytes 0 .. 3 at places 0, 2, 4, 6.
+static inline uint64_t EveryOther(uint64_t four) {
+  const uint64_t halves = (four | four << 16) & 0x0000ffff0000ffff;
+  return (halves | halves << 8) & 0x00ff00ff00ff00ff;
+}
+
 // x: BF16, all of the span.
-static inline void EncodeSpan(const uint16_t (&x)[kCodeSpan], CodedSpan* out) {
+static inline void EncodeSpan(const uint16_t* x, CodedSpan* out) {
   uint16_t greatest = 0;  // magnitudes of BF16 compare as integers; infinities and NaN are the greatest
   for (int64_t i = 0; i < kCodeSpan; ++i) {
     const auto magnitude = static_cast<uint16_t>(x[i] & 0x7fff);
@@ -61,12 +67,12 @@ static inline void EncodeSpan(const uint16_t (&x)[kCodeSpan], CodedSpan* out) {
   for (int64_t j = 0; j < kCodeSpan / 32; ++j) {
     out->minus_sums32[j] = out->minus_sums16[2 * j] + out->minus_sums16[2 * j + 1];
   }
-  for (int64_t i = 0; i < kCodeSpan; i += 8) {
-    for (int64_t k = 0; k < 4; ++k) {
-      out->codes[i + 2 * k] = static_cast<int8_t>(codes[i + k]);
-      out->codes[i + 2 * k + 1] = static_cast<int8_t>(codes[i + k + 4]);
-    }
-  }
+  int8_t bytes[kCodeSpan];
+  for (int64_t i = 0; i < kCodeSpan; ++i) bytes[i] = static_cast<int8_t>(codes[i]);
+  uint64_t eights[kCodeSpan / 8];
+  __builtin_memcpy(eights, bytes, sizeof eights);
+  for (uint64_t& eight : eights) eight = EveryOther(eight & 0xffffffffu) | EveryOther(eight >> 32) << 8;
+  __builtin_memcpy(out->codes, eights, sizeof eights);
   out->minus_sum = total;
   out->scale = scale;
   for (int32_t& word : out->unused) word = 0;
@@ -75,9 +81,12 @@ static inline void EncodeSpan(const uint16_t (&x)[kCodeSpan], CodedSpan* out) {
 // Writes a coded row of `cols` BF16 inputs; `row` is aligned to kCodedRowAlignment.
 static inline void EncodeSpans(const uint16_t* x, int64_t cols, uint8_t* row) {
   for (int64_t begin = 0; begin < cols; begin += kCodeSpan, row += sizeof(CodedSpan)) {
+    if (cols - begin >= kCodeSpan) {
+      EncodeSpan(x + begin, reinterpret_cast<CodedSpan*>(row));
+      continue;
+    }
     uint16_t inputs[kCodeSpan] = {};
-    const int64_t count = cols - begin < kCodeSpan ? cols - begin : kCodeSpan;
-    __builtin_memcpy(inputs, x + begin, static_cast<unsigned long>(count) * sizeof(uint16_t));
+    __builtin_memcpy(inputs, x + begin, static_cast<unsigned long>(cols - begin) * sizeof(uint16_t));
     EncodeSpan(inputs, reinterpret_cast<CodedSpan*>(row));
   }
 }
