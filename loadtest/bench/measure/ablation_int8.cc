@@ -42,7 +42,9 @@ absl::StatusOr<std::vector<TypedWalk>> Walks(BenchContext& context, const Shape&
     TypedWalk& walk = walks.emplace_back();
     walk.weights = std::make_unique<WeightPool>(context.pool, context.preset.pool_bytes);
     MOE_RETURN_IF_ERROR(walk.weights->Prepare(dtype));
-    walk.walk = std::make_unique<LinearWalk>(context, *walk.weights, dtype, shape, tokens, WalkInputs::kBf16);
+    // As in the engine: every task codes a lone token, many tokens are coded once for all tasks.
+    const WalkInputs inputs = dtype == DType::kI8 && tokens > 1 ? WalkInputs::kCoded : WalkInputs::kBf16;
+    walk.walk = std::make_unique<LinearWalk>(context, *walk.weights, dtype, shape, tokens, inputs);
     walk.matrices = walk.weights->Count(shape.rows, shape.cols);
   }
   return walks;

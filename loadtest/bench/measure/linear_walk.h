@@ -19,7 +19,7 @@ std::string WeightsName(DType dtype);
 // Scales of a linear layer's weights; empty for types without.
 std::vector<float> ScalesOf(DType dtype, const Shape& shape);
 
-// BF16, or coded by spans (input_coding.h), which formats of blocks take too.
+// BF16, or coded before all runs (input_coding.h), for weights that take codes.
 enum class WalkInputs { kBf16, kCoded };
 // WeightsName(dtype), and that inputs are coded, before a separator.
 std::string WalkName(DType dtype, WalkInputs inputs);
