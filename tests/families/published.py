@@ -90,6 +90,7 @@ CHECKPOINTS = {
                          num_experts=5, norm_topk_prob=True, rope_parameters=families.plain(1e4)),
 }
 CHECKPOINTS["qwen3_moe_int8"] = CHECKPOINTS["qwen3_moe"]
+CHECKPOINTS["deepseek_v3_int8"] = CHECKPOINTS["deepseek_v3"]
 # Columns of experts are whole groups.
 CHECKPOINTS["deepseek_v3_int4"] = CHECKPOINTS["deepseek_v3"] | {"hidden_size": 64, "moe_intermediate_size": 32}
 CHECKPOINTS["qwen3_moe_mxfp4"] = CHECKPOINTS["qwen3_moe"] | {"hidden_size": 64, "moe_intermediate_size": 32}

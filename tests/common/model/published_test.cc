@@ -28,8 +28,8 @@ TEST_P(Published, LoadsAsItIsAndHasTheReferencesLogits) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Published,
                          ::testing::Values("dbrx", "dbrx_gptq", "deepseek_v2", "deepseek_v3", "deepseek_v3_gptq",
-                                           "deepseek_v3_int4", "deepseek_v3_int4z", "glm4_moe", "gpt_oss",
-                                           "gpt_oss_mxfp4", "llama", "minimax_m2", "mixtral", "mixtral_gptq",
+                                           "deepseek_v3_int4", "deepseek_v3_int4z", "deepseek_v3_int8", "glm4_moe",
+                                           "gpt_oss", "gpt_oss_mxfp4", "llama", "minimax_m2", "mixtral", "mixtral_gptq",
                                            "qwen2_moe", "qwen3_moe", "qwen3_moe_awq", "qwen3_moe_int8",
                                            "qwen3_moe_mxfp4"),
                          [](const auto& family) { return family.param; });
