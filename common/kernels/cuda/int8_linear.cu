@@ -68,11 +68,9 @@ __device__ __forceinline__ int WeightPlace(int step, int c) { return c ^ ((step 
 __device__ __forceinline__ int InputPlace(int token, int c) { return c ^ ((token & 1) << 2); }
 
 template <typename T>
-__global__ void __launch_bounds__(T::kThreads) Int8LinearKernel(const __grid_constant__ LinearParams p) {
+__device__ __forceinline__ void ComputeTile(const LinearParams& p, const BlockTile& tile) {
   constexpr int kStages = T::kStages, kTokenFragments = T::kWarpTokens / 8;
   constexpr int kStepChunks = kStepBytes / kChunk;
-  const BlockTile tile = FindTile<T>(p, blockIdx.x);
-  if (tile.tokens == 0) return;
 
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
@@ -160,6 +158,16 @@ __global__ void __launch_bounds__(T::kThreads) Int8LinearKernel(const __grid_con
     }
   }
   FinishTile<T>(p, tile, thread, totals);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads) Int8LinearKernel(const __grid_constant__ LinearParams p) {
+  for (int64_t index = blockIdx.x; index < p.row_tiles * p.token_tiles; index += gridDim.x) {
+    const BlockTile tile = FindTile<T>(p, index);
+    if (tile.tokens == 0) return;              // as all that follow: the groups' tiles come first
+    if (index != blockIdx.x) __syncthreads();  // shared memory may be overwritten
+    ComputeTile<T>(p, tile);
+  }
 }
 
 template <bool kIsGateUp, int kTheTokenFragments>
@@ -275,7 +283,9 @@ __global__ void __launch_bounds__(T::kThreads, 1) FewInt8Kernel(const __grid_con
 template <bool kGateUp>
 LaunchResult LaunchTiles(const LinearParams& p, int tile_tokens, Stream stream) {
   if (tile_tokens == kLargeTile) {
-    return LaunchTiling<LargeTile<kGateUp>>(Int8LinearKernel<LargeTile<kGateUp>>, p, stream);
+    using Large = LargeTile<kGateUp>;
+    return LaunchTiling<Large>(Int8LinearKernel<Large>, p, stream,
+                               p.groups.tiles == nullptr ? int64_t{0x7fffffff} : kMostGroupBlocks);
   }
   if (tile_tokens != kSmallTile) return {kInvalidArgument};
   using One = FewTokens<kGateUp, 1>;
