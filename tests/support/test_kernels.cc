@@ -53,11 +53,23 @@ absl::StatusOr<const CpuKernels*> SelectTestKernels() {
   return absl::FailedPreconditionError("this CPU lacks the instructions of " + std::string(name));
 }
 
-const CpuKernels& TestKernels() {
-  const absl::StatusOr<const CpuKernels*> kernels = SelectTestKernels();
-  MOE_CHECK(kernels.ok());
-  return **kernels;
+namespace {
+
+CpuKernels& Chosen() {
+  static CpuKernels chosen = [] {
+    const absl::StatusOr<const CpuKernels*> kernels = SelectTestKernels();
+    MOE_CHECK(kernels.ok());
+    return **kernels;
+  }();
+  return chosen;
 }
+
+}  // namespace
+
+const CpuKernels& TestKernels() { return Chosen(); }
+
+ScopedInt8Activations::ScopedInt8Activations(Int8Activations setting) { Chosen().int8_activations = setting; }
+ScopedInt8Activations::~ScopedInt8Activations() { Chosen().int8_activations = Int8Activations::kPublished; }
 
 std::vector<const CpuKernels*> EveryTestKernels() {
   std::vector<const CpuKernels*> tables = AvailableKernels();

@@ -23,6 +23,15 @@ absl::StatusOr<const CpuKernels*> SelectTestKernels();
 // The same for a running test. every_isa_main.cc checks earlier, and skips the test without such a table.
 const CpuKernels& TestKernels();
 
+// While it lives, TestKernels() has this setting.
+class ScopedInt8Activations {
+ public:
+  explicit ScopedInt8Activations(Int8Activations setting);
+  ~ScopedInt8Activations();
+  ScopedInt8Activations(const ScopedInt8Activations&) = delete;
+  ScopedInt8Activations& operator=(const ScopedInt8Activations&) = delete;
+};
+
 // All tables that this CPU can run: for tests that compare tables.
 std::vector<const CpuKernels*> EveryTestKernels();
 

@@ -7,6 +7,7 @@
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
+#include "tests/support/typed_models.h"
 
 namespace moestro::model {
 namespace {
@@ -175,7 +176,7 @@ TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
   }
 }
 
-class TypedWeights : public ::testing::TestWithParam<TypedModel> {};
+class TypedWeights : public TypedRunTest, public ::testing::Test {};
 
 TEST_P(TypedWeights, BatchesChunksThreadsAndDomains) {
   const SyntheticSegment model = MakeSyntheticSegment(GetParam().options);
@@ -202,25 +203,7 @@ TEST_P(TypedWeights, BatchesChunksThreadsAndDomains) {
   }
 }
 
-// Inputs of all weights that have codes for them.
-TEST_P(TypedWeights, CodedInputs) {
-  const SyntheticSegment model = MakeSyntheticSegment(GetParam().options);
-  const weights::ModelSpec& spec = model.segment->spec();
-  CpuKernels kernels = TestKernels();
-  kernels.int8_activations = Int8Activations::kAll;
-  const std::vector<int32_t> tokens = RandomTokens(kFewTokens, spec.token_count, 7);
-  Logits expected;
-  for (const auto& [threads, domains, chunk] : {std::tuple(1, 1, kFewTokens), std::tuple(3, 2, int64_t{5})}) {
-    WorkerPool pool({.threads = threads, .domains = domains});
-    const auto engine = Engine::Create(*model.segment, kernels, pool, {.max_rows = kFewTokens}).value();
-    const TestSequence sequence(spec, kFewTokens);
-    const Logits logits = RunPrompt(*engine, sequence, tokens, chunk, MlaForm::kAbsorbed);
-    if (expected.empty()) expected = logits;
-    EXPECT_TRUE(SameBits(logits, expected)) << threads << " threads, " << domains << " domains, chunks of " << chunk;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, TypedWeights, ::testing::ValuesIn(TypedModels()),
+INSTANTIATE_TEST_SUITE_P(Models, TypedWeights, ::testing::ValuesIn(TypedRuns()),
                          [](const auto& model) { return model.param.name; });
 
 std::string Name(const ::testing::TestParamInfo<AttentionCase>& info) {

@@ -10,6 +10,7 @@
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
+#include "tests/support/typed_models.h"
 
 namespace moestro::engine {
 namespace {
@@ -135,7 +136,7 @@ TEST_F(NoSharedExpertTest, BitsAreTheEngines) {
   EXPECT_EQ(outcome.kv, expected.kv);
 }
 
-class TypedPromptForwardTest : public PromptForwardTest, public ::testing::WithParamInterface<TypedModel> {
+class TypedPromptForwardTest : public TypedRunTest, public PromptForwardTest {
  protected:
   TypedPromptForwardTest() : PromptForwardTest(GetParam().options) {}
 };
@@ -150,7 +151,7 @@ TEST_P(TypedPromptForwardTest, BitsAreTheEngines) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TypedPromptForwardTest, ::testing::ValuesIn(TypedModels()),
+INSTANTIATE_TEST_SUITE_P(Models, TypedPromptForwardTest, ::testing::ValuesIn(TypedRuns()),
                          [](const auto& model) { return model.param.name; });
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "tests/support/faulty_device.h"
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
+#include "tests/support/typed_models.h"
 
 namespace moestro::decode {
 namespace {
@@ -122,7 +123,7 @@ TEST_F(CachedClampedExpertsTest, HasTheCpusBits) {
   EXPECT_GT(cached->hits(), 0);
 }
 
-class TypedCachedExpertsTest : public CachedExpertsTest, public ::testing::WithParamInterface<TypedModel> {
+class TypedCachedExpertsTest : public TypedRunTest, public CachedExpertsTest {
  protected:
   TypedCachedExpertsTest() : CachedExpertsTest(GetParam().options) {}
 };
@@ -137,7 +138,7 @@ TEST_P(TypedCachedExpertsTest, HaveTheCpusBits) {
   EXPECT_GT(cached->misses(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Weights, TypedCachedExpertsTest, ::testing::ValuesIn(TypedModels()),
+INSTANTIATE_TEST_SUITE_P(Weights, TypedCachedExpertsTest, ::testing::ValuesIn(TypedRuns()),
                          [](const auto& model) { return model.param.name; });
 
 TEST_F(CachedExpertsTest, HoldsEverythingInTheEnd) {

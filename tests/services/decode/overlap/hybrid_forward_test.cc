@@ -16,6 +16,7 @@
 #include "tests/services/decode/overlap/overlap_fixture.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/test_kernels.h"
+#include "tests/support/typed_models.h"
 
 namespace moestro::decode {
 
@@ -168,7 +169,7 @@ TEST_P(GroupedFormsTest, HaveTheEnginesBits) {
 INSTANTIATE_TEST_SUITE_P(Attention, GroupedFormsTest, ::testing::ValuesIn(GroupedForms()),
                          [](const auto& form) { return form.param.name; });
 
-class TypedHybridForwardTest : public HybridForwardTest, public ::testing::WithParamInterface<TypedModel> {
+class TypedHybridForwardTest : public TypedRunTest, public HybridForwardTest {
  protected:
   TypedHybridForwardTest() : HybridForwardTest(GetParam().options) {}
 };
@@ -182,7 +183,7 @@ TEST_P(TypedHybridForwardTest, HasTheEnginesBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Weights, TypedHybridForwardTest, ::testing::ValuesIn(TypedModels()),
+INSTANTIATE_TEST_SUITE_P(Weights, TypedHybridForwardTest, ::testing::ValuesIn(TypedRuns()),
                          [](const auto& model) { return model.param.name; });
 
 class GroupedHybridForwardTest : public HybridForwardTest {

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "tests/services/prefill/distributed/distributed_fixture.h"
+#include "tests/support/typed_models.h"
 
 namespace moestro::prefill {
 
@@ -210,7 +211,7 @@ TEST_P(GroupedFormsTest, TwoRanksAgree) { ExpectAgrees(170, {.ranks = 2}); }
 INSTANTIATE_TEST_SUITE_P(Attention, GroupedFormsTest, ::testing::ValuesIn(GroupedForms()),
                          [](const auto& form) { return form.param.name; });
 
-class TypedDistributedTest : public DistributedTest, public ::testing::WithParamInterface<TypedModel> {
+class TypedDistributedTest : public TypedRunTest, public DistributedTest {
  protected:
   // The choice of experts is sure.
   static SyntheticOptions Options() {
@@ -219,7 +220,11 @@ class TypedDistributedTest : public DistributedTest, public ::testing::WithParam
     if (options.spec.num_kv_heads > 0) options.spec.num_experts = options.spec.experts_per_token;
     return options;
   }
-  TypedDistributedTest() : DistributedTest(Options()) {}
+  TypedDistributedTest() : DistributedTest(Options()) {
+    const Int8Activations setting = GetParam().int8_activations;
+    coded_inputs_ = setting == Int8Activations::kAll ||
+                    (setting == Int8Activations::kPublished && GetParam().options.type == DType::kI8);
+  }
 };
 
 TEST_P(TypedDistributedTest, OneRankHasTheBitsOfOneDeviceAndTwoAgree) {
@@ -237,7 +242,7 @@ TEST_P(TypedDistributedTest, OneRankHasTheBitsOfOneDeviceAndTwoAgree) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Weights, TypedDistributedTest, ::testing::ValuesIn(TypedModels()),
+INSTANTIATE_TEST_SUITE_P(Weights, TypedDistributedTest, ::testing::ValuesIn(TypedRuns()),
                          [](const auto& model) { return model.param.name; });
 
 TEST_F(GroupedDistributedTest, AfterCachedTokens) { ExpectAgrees(300, {.ranks = 2, .cached = 128}); }

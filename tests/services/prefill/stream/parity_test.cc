@@ -7,6 +7,7 @@
 
 #include "tests/services/prefill/stream/stream_fixture.h"
 #include "tests/support/test_kernels.h"
+#include "tests/support/typed_models.h"
 
 namespace moestro::prefill {
 
@@ -183,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Attention, GroupedFormsTest, ::testing::ValuesIn(Groupe
                          [](const auto& form) { return form.param.name; });
 
 // With few slots and so little memory that a prompt takes several passes.
-class TypedModelTest : public StreamTest, public ::testing::WithParamInterface<TypedModel> {
+class TypedModelTest : public TypedRunTest, public StreamTest {
  protected:
   TypedModelTest() : StreamTest(MakeSyntheticSegment(GetParam().options)) {}
 };
@@ -203,7 +204,7 @@ TEST_P(TypedModelTest, HasTheEnginesBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Weights, TypedModelTest, ::testing::ValuesIn(TypedModels()),
+INSTANTIATE_TEST_SUITE_P(Weights, TypedModelTest, ::testing::ValuesIn(TypedRuns()),
                          [](const auto& model) { return model.param.name; });
 
 class BareModelTest : public StreamTest {
