@@ -72,7 +72,7 @@ struct PrefillBackends::HostRank {
 struct PrefillBackends::CudaRank {
   const std::shared_ptr<const Model> model;
   const std::shared_ptr<device::Device> device;
-  const std::unique_ptr<engine::RankKernels> kernels;
+  std::unique_ptr<engine::RankKernels> kernels;
 };
 
 PrefillBackends::PrefillBackends(const PrefillConfig& config, const CpuKernels& kernels, WorkerPool& workers)
@@ -111,7 +111,7 @@ absl::StatusOr<PromptDevice> PrefillBackends::Rank(size_t index) {
   if (named.name.cuda_ordinal) {
     MOE_ASSIGN_OR_RETURN(auto rank_kernels, engine::NewCudaRankKernels(*device.device, model_->segment->spec(),
                                                                        model_->weights, kernels_.int8_activations));
-    const auto gpu = std::make_shared<CudaRank>(model_, device.device, std::move(rank_kernels));
+    const auto gpu = std::make_shared<CudaRank>(CudaRank{model_, device.device, std::move(rank_kernels)});
     made.rank = {.device = gpu->device.get(), .kernels = gpu->kernels.get(), .owner = gpu};
   } else {
     const auto rank = static_cast<int64_t>(index);
@@ -136,7 +136,7 @@ absl::StatusOr<std::unique_ptr<PrefillBackends>> PrefillBackends::Create(
   if (names.empty()) return nullptr;
   MOE_ASSIGN_OR_RETURN(model::ModelWeights weights, model::BindWeights(*segment));
   std::unique_ptr<PrefillBackends> backends(new PrefillBackends(config, kernels, workers));
-  backends->model_ = std::make_shared<Model>(std::move(segment), std::move(weights));
+  backends->model_ = std::make_shared<Model>(Model{std::move(segment), std::move(weights)});
   for (const device::DeviceName& name : names) backends->named_.push_back({.name = name});
   backends->OpenMissing();
   backends->retry_at_ = SteadySeconds() + kRetrySeconds;
