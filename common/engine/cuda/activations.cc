@@ -34,7 +34,7 @@ void CudaActivations::Visit(const weights::ModelSpec& spec, const CudaSizes& siz
   take(x, rows * CudaStride(hidden));
   if (sizes.coded) take(codes, rows * cuda::Int8Stride(hidden));
   take(sums, rows * hidden);
-  take(projected, tile_rows * std::max({spec.q_lora_rank, spec.kv_dim(), heads * spec.qk_head_dim()}));
+  take(projected, tile_rows * std::max(spec.q_lora_rank + spec.kv_dim(), heads * spec.qk_head_dim()));
   if (spec.q_lora_rank > 0) take(query_input, rows * CudaStride(spec.q_lora_rank));
   take(queries, rows * heads * spec.qk_head_dim());
   take(attn_out, rows * CudaStride(spec.num_heads * spec.v_head_dim));

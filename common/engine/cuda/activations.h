@@ -77,7 +77,7 @@ class CudaActivations {
   float* sums = nullptr;
 
   // Attention.
-  float* projected = nullptr;       // [T, the widest of q_lora_rank, kv_dim, A * qk_head_dim]; keys, then values
+  float* projected = nullptr;       // [T, the wider of kv_dim + q_lora_rank and A * qk_head_dim]; keys, then values
   uint16_t* query_input = nullptr;  // [R, CudaStride(q_lora_rank)]; null when q_lora_rank is 0
   uint16_t* queries = nullptr;      // [R, A, qk_head_dim], rotated
   uint16_t* attn_out = nullptr;     // [R, CudaStride(N * v_head_dim)]

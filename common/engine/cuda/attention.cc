@@ -59,25 +59,63 @@ absl::Status ForStripes(const CudaRows& rows, IndexRange tile, const Store& stor
   return absl::OkStatus();
 }
 
-// MLA: normalised latents and rotated keys of a tile's rows.
-absl::Status StoreLatents(const CudaRows& rows, const AttentionWeights& w, IndexRange tile, cuda::Stream stream) {
+// MLA: normalised latents and rotated keys of a stripe's rows in a tile, whose kv_a is kv_a.
+cuda::StoreLatentArgs LatentsOf(const CudaRows& rows, const AttentionWeights& w, const float* kv_a, IndexRange part,
+                                int64_t position) {
+  const ModelSpec& spec = rows.spec;
+  return {.kv_a = kv_a,
+          .weight = w.kv_a_norm,
+          .rows = part.size(),
+          .latent = spec.kv_lora_rank,
+          .eps = static_cast<float>(spec.lora_norm_eps),
+          .angles = rows.Angles(part),
+          .position = position,
+          .pages = rows.cache,
+          .positions = rows.positions,
+          .first_page = rows.first_page,
+          .copy = rows.entries};
+}
+
+// query_input = norm(q_a) of a tile's rows.
+cuda::RmsNormArgs QueryNormOf(const CudaRows& rows, const AttentionWeights& w, const float* q_a, IndexRange tile) {
+  const ModelSpec& spec = rows.spec;
+  const int64_t stride = CudaStride(spec.q_lora_rank);
+  return {.x = q_a,
+          .x_stride = spec.q_lora_rank,
+          .weight = w.q_a_norm,
+          .rows = tile.size(),
+          .n = spec.q_lora_rank,
+          .eps = static_cast<float>(spec.lora_norm_eps),
+          .out = nullptr,
+          .out_bf16 = rows.activations.query_input + tile.begin * stride,
+          .out_bf16_stride = stride};
+}
+
+// MLA: latents and keys of a tile's rows to the cache, and the queries' input.
+absl::Status ProjectLatents(const CudaRows& rows, const AttentionWeights& w, IndexRange tile, cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
   float* const kv_a = rows.activations.projected;
-  MOE_RETURN_IF_ERROR(Project(rows, w.kv_a, nullptr, tile, kv_a, stream));
-  return ForStripes(rows, tile, [&](IndexRange part, int64_t position) {
-    return LaunchStatus(cuda::LaunchStoreLatent({.kv_a = kv_a + (part.begin - tile.begin) * spec.kv_dim(),
-                                                 .weight = w.kv_a_norm,
-                                                 .rows = part.size(),
-                                                 .latent = spec.kv_lora_rank,
-                                                 .eps = static_cast<float>(spec.lora_norm_eps),
-                                                 .angles = rows.Angles(part),
-                                                 .position = position,
-                                                 .pages = rows.cache,
-                                                 .positions = rows.positions,
-                                                 .first_page = rows.first_page,
-                                                 .copy = rows.entries},
-                                                stream));
-  });
+  float* const q_a = kv_a + tile.size() * spec.kv_dim();
+  const bool has_q_a = spec.q_lora_rank > 0;
+  if (has_q_a) {
+    const auto shape = [&](const PackedMatrix& m, float* y) { return ShapeOf(m, rows.InputsOf(m, tile), y, m.rows); };
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchLinearPair(shape(w.kv_a, kv_a), PointersOf(w.kv_a), shape(w.q_a, q_a),
+                                                            PointersOf(w.q_a), tile.size(), stream)));
+  } else {
+    MOE_RETURN_IF_ERROR(Project(rows, w.kv_a, nullptr, tile, kv_a, stream));
+  }
+  MOE_RETURN_IF_ERROR(ForStripes(rows, tile, [&](IndexRange part, int64_t position) {
+    const int64_t first = part.begin - tile.begin;
+    const cuda::StoreLatentArgs store = LatentsOf(rows, w, kv_a + first * spec.kv_dim(), part, position);
+    if (!has_q_a) return LaunchStatus(cuda::LaunchStoreLatent(store, stream));
+    const cuda::RmsNormArgs norm = QueryNormOf(rows, w, q_a + first * spec.q_lora_rank, part);
+    return LaunchStatus(cuda::LaunchStoreLatentAndNorm(store, norm, stream));
+  }));
+  if (!has_q_a) return absl::OkStatus();
+  const int64_t stride = CudaStride(spec.q_lora_rank);
+  return CodeInPlace(rows.coded(), w.q_b, rows.activations.query_input + tile.begin * stride, stride, tile.size(),
+                     stream)
+      .status();
 }
 
 // Grouped queries: keys and values of a tile's rows.
@@ -111,29 +149,12 @@ absl::Status StoreKeysValues(const CudaRows& rows, const AttentionWeights& w, In
 
 absl::Status ProjectDown(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
-  const CudaActivations& a = rows.activations;
   for (int64_t t = 0; t < rows.tiles(); ++t) {
     const IndexRange tile = rows.Tile(t);
     MOE_RETURN_IF_ERROR(NormResidual(rows, w.input_norm, tile, nullptr, stream));
     MOE_RETURN_IF_ERROR(spec.attention_kind() == weights::AttentionKind::kGroupedQueries
                             ? StoreKeysValues(rows, w, tile, stream)
-                            : StoreLatents(rows, w, tile, stream));
-    if (spec.q_lora_rank == 0) continue;
-    MOE_RETURN_IF_ERROR(Project(rows, w.q_a, nullptr, tile, a.projected, stream));
-    const int64_t stride = CudaStride(spec.q_lora_rank);
-    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRmsNorm({.x = a.projected,
-                                                          .x_stride = spec.q_lora_rank,
-                                                          .weight = w.q_a_norm,
-                                                          .rows = tile.size(),
-                                                          .n = spec.q_lora_rank,
-                                                          .eps = static_cast<float>(spec.lora_norm_eps),
-                                                          .out = nullptr,
-                                                          .out_bf16 = a.query_input + tile.begin * stride,
-                                                          .out_bf16_stride = stride},
-                                                         stream)));
-    const auto coded =
-        CodeInPlace(rows.coded(), w.q_b, a.query_input + tile.begin * stride, stride, tile.size(), stream);
-    MOE_RETURN_IF_ERROR(coded.status());
+                            : ProjectLatents(rows, w, tile, stream));
   }
   return absl::OkStatus();
 }

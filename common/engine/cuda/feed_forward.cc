@@ -242,7 +242,7 @@ absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& share
     MOE_RETURN_IF_ERROR(
         LaunchStatus(cuda::LaunchAddGated(a.shared, a.shared_gates, rows.rows, hidden, a.sums, stream)));
   } else if (shared.gate.rows > 0) {
-    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchAdd(a.shared, elements, a.sums, stream)));
+    return LaunchStatus(cuda::LaunchAddBoth(a.sums, a.shared, elements, rows.residual, stream));
   }
   return LaunchStatus(cuda::LaunchAdd(a.sums, elements, rows.residual, stream));
 }

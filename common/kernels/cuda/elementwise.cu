@@ -39,8 +39,7 @@ __device__ __forceinline__ float InverseRoot(const float* x, float mean, int64_t
   return 1.0f / sqrtf(BlockSum<kThreads>(squares, shared) / static_cast<float>(n) + eps);
 }
 
-__global__ void __launch_bounds__(kThreads) RmsNormKernel(RmsNormArgs args) {
-  const int64_t row = blockIdx.x;
+__device__ __forceinline__ void NormRow(const RmsNormArgs& args, int64_t row) {
   const float* x = args.x + row * args.x_stride;
   float* const shared = reinterpret_cast<float*>(DynamicShared());
   const float mean = args.subtract_mean ? Mean(x, args.n, shared) : 0.0f;
@@ -51,6 +50,8 @@ __global__ void __launch_bounds__(kThreads) RmsNormKernel(RmsNormArgs args) {
     if (args.out_bf16 != nullptr) args.out_bf16[row * args.out_bf16_stride + i] = ToBf16(value);
   }
 }
+
+__global__ void __launch_bounds__(kThreads) RmsNormKernel(RmsNormArgs args) { NormRow(args, blockIdx.x); }
 
 __global__ void __launch_bounds__(kThreads)
     SiluMulKernel(const float* gate, const float* up, int64_t n, int64_t stride, uint16_t* out, int64_t out_stride) {
@@ -63,6 +64,11 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads) AddKernel(const float* x, int64_t n, float* sum) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < n) sum[i] += x[i];
+}
+
+__global__ void __launch_bounds__(kThreads) AddBothKernel(const float* x, const float* y, int64_t n, float* sum) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < n) sum[i] += x[i] + y[i];
 }
 
 __global__ void __launch_bounds__(kThreads) AddBiasKernel(const float* bias, int64_t n, float* x) {
@@ -131,8 +137,7 @@ __device__ __forceinline__ uint16_t* Entry(const KvPagesView& pages, int64_t pos
   return reinterpret_cast<uint16_t*>(layer) + position % pages.page_tokens * pages.kv_dim;
 }
 
-__global__ void __launch_bounds__(kThreads) StoreLatentKernel(StoreLatentArgs args) {
-  const int64_t row = blockIdx.x;
+__device__ __forceinline__ void StoreLatentRow(const StoreLatentArgs& args, int64_t row) {
   const int64_t position = args.positions == nullptr ? args.position + row : args.positions[row];
   const KvPagesView& pages = args.pages;
   const float* latent = args.kv_a + row * pages.kv_dim;
@@ -144,6 +149,19 @@ __global__ void __launch_bounds__(kThreads) StoreLatentKernel(StoreLatentArgs ar
                                                    : Rotated(key, args.angles, row, i - args.latent));
     entry[i] = number;
     if (args.copy != nullptr) args.copy[row * pages.kv_dim + i] = number;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) StoreLatentKernel(StoreLatentArgs args) {
+  StoreLatentRow(args, blockIdx.x);
+}
+
+// The rows of `norm` follow those of `args`.
+__global__ void __launch_bounds__(kThreads) StoreLatentAndNormKernel(StoreLatentArgs args, RmsNormArgs norm) {
+  if (blockIdx.x < args.rows) {
+    StoreLatentRow(args, blockIdx.x);
+  } else {
+    NormRow(norm, blockIdx.x - args.rows);
   }
 }
 
@@ -212,6 +230,10 @@ unsigned BlocksPerRow(int64_t rows, int64_t width) {
   return static_cast<unsigned>(wanted < useful ? wanted : useful);
 }
 
+bool HasDimensions(const StoreLatentArgs& args) {
+  return args.latent >= 1 && args.angles.dims % 2 == 0 && args.pages.kv_dim == args.latent + args.angles.dims;
+}
+
 }  // namespace
 
 LaunchResult LaunchEmbed(const uint16_t* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
@@ -245,6 +267,12 @@ LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream) {
   if (n == 0) return {};
   return Launch("add", AddKernel, dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream,
                 x, n, sum);
+}
+
+LaunchResult LaunchAddBoth(const float* x, const float* y, int64_t n, float* sum, Stream stream) {
+  if (n == 0) return {};
+  return Launch("add_both", AddBothKernel, dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)), dim3(kThreads),
+                0, stream, x, y, n, sum);
 }
 
 LaunchResult LaunchAddBias(const float* bias, int64_t rows, int64_t n, float* x, Stream stream) {
@@ -295,11 +323,17 @@ LaunchResult LaunchRotateHeads(const float* x, int64_t rows, int64_t heads, int6
 
 LaunchResult LaunchStoreLatent(const StoreLatentArgs& args, Stream stream) {
   if (args.rows == 0) return {};
-  if (args.latent < 1 || args.angles.dims % 2 != 0 || args.pages.kv_dim != args.latent + args.angles.dims) {
-    return {kInvalidArgument};
-  }
+  if (!HasDimensions(args)) return {kInvalidArgument};
   return Launch("store_latent", StoreLatentKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),
                 kSharedFloats * sizeof(float), stream, args);
+}
+
+LaunchResult LaunchStoreLatentAndNorm(const StoreLatentArgs& args, const RmsNormArgs& norm, Stream stream) {
+  if (args.rows + norm.rows == 0) return {};
+  if (!HasDimensions(args) || norm.n < 1) return {kInvalidArgument};
+  return Launch("store_latent and rms_norm", StoreLatentAndNormKernel,
+                dim3(static_cast<unsigned>(args.rows + norm.rows)), dim3(kThreads), kSharedFloats * sizeof(float),
+                stream, args, norm);
 }
 
 LaunchResult LaunchStoreKeysValues(const StoreKeysValuesArgs& args, Stream stream) {

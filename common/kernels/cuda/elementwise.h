@@ -38,6 +38,9 @@ LaunchResult LaunchSiluMul(const float* gate, const float* up, int64_t rows, int
 // sum[i] += x[i] for i in [0, n).
 LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream);
 
+// sum[i] += x[i] + y[i] for i in [0, n): two roundings.
+LaunchResult LaunchAddBoth(const float* x, const float* y, int64_t n, float* sum, Stream stream);
+
 // x[r, i] += bias[i] for i in [0, n). x: [rows, n].
 LaunchResult LaunchAddBias(const float* bias, int64_t rows, int64_t n, float* x, Stream stream);
 
@@ -106,6 +109,8 @@ struct StoreLatentArgs {
   uint16_t* copy = nullptr;  // [rows, kv_dim]: a contiguous copy of the entries; null: none
 };
 LaunchResult LaunchStoreLatent(const StoreLatentArgs& args, Stream stream);
+// Both in one launch, with the same bits. The norm has nothing to do with what is stored.
+LaunchResult LaunchStoreLatentAndNorm(const StoreLatentArgs& args, const RmsNormArgs& norm, Stream stream);
 
 // Grouped queries: a row's cache entry is the keys of all KV heads, rotated, then their values.
 struct StoreKeysValuesArgs {

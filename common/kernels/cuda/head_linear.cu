@@ -1,6 +1,6 @@
-// A block computes a row group of the packed layout (64 rows of the matrix) for 8 rows of the batch. Thread i of 256
-// takes rows 4 (i % 16) .. + 3 and every 16th step of inputs, so a warp reads 512 consecutive bytes of weights. Plain
-// arithmetic: with few rows, reading the weights takes all the time.
+// A block computes a row group of the packed layout (64 rows of the matrix) for up to 1, 4 or 8 rows of the batch.
+// Thread i of 256 takes rows 4 (i % 16) .. + 3 and every 16th step of inputs, so a warp reads 512 consecutive bytes of
+// weights. Plain arithmetic: with few rows, reading the weights takes all the time.
 #include <cuda_runtime.h>
 
 #include "common/kernels/cuda/f16.cuh"
@@ -18,9 +18,7 @@ constexpr int kQuads = static_cast<int>(kRowGroup) / 4;
 constexpr int kParts = 16;  // parts of the inputs
 constexpr int kThreads = kQuads * kParts;
 constexpr int kWarps = kThreads / 32;
-constexpr int kRows = 8;  // rows of the batch
 constexpr int kStepBytes = 256;
-constexpr int kSharedBytes = kWarps * kRows * static_cast<int>(kRowGroup * sizeof(float));
 static_assert(kQuads == 16, "a warp has two parts");
 
 __device__ __forceinline__ float Low(uint32_t pair) { return __uint_as_float(pair << 16); }
@@ -52,7 +50,8 @@ __device__ __forceinline__ void Expand(uint4 piece, float (&w)[4][kType == DType
   }
 }
 
-template <DType kType>
+// kRows: of the batch, at most.
+template <DType kType, int kRows>
 __global__ void __launch_bounds__(kThreads) HeadLinearKernel(HeadLinearArgs args, int64_t batch) {
   constexpr int kStepCols = kType == DType::kF8E4M3 ? 4 : 2;
   constexpr int kBlockSteps = static_cast<int>(kScaleBlock) / kStepCols;
@@ -131,6 +130,20 @@ __global__ void __launch_bounds__(kThreads) HeadLinearKernel(HeadLinearArgs args
 
 bool IsAligned(const void* p, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
+template <DType kType, int kRows>
+LaunchResult LaunchRows(const HeadLinearArgs& args, int64_t rows, Stream stream) {
+  constexpr int kSharedBytes = kWarps * kRows * static_cast<int>(kRowGroup * sizeof(float));
+  const dim3 grid(static_cast<unsigned>(PaddedRows(args.heads * args.head_rows) / kRowGroup),
+                  static_cast<unsigned>((rows + kRows - 1) / kRows));
+  return Launch("head_linear", HeadLinearKernel<kType, kRows>, grid, dim3(kThreads), kSharedBytes, stream, args, rows);
+}
+
+template <DType kType>
+LaunchResult LaunchType(const HeadLinearArgs& args, int64_t rows, Stream stream) {
+  if (rows == 1) return LaunchRows<kType, 1>(args, rows, stream);
+  return rows <= 4 ? LaunchRows<kType, 4>(args, rows, stream) : LaunchRows<kType, 8>(args, rows, stream);
+}
+
 }  // namespace
 
 LaunchResult LaunchHeadLinear(const HeadLinearArgs& args, int64_t rows, Stream stream) {
@@ -141,19 +154,9 @@ LaunchResult LaunchHeadLinear(const HeadLinearArgs& args, int64_t rows, Stream s
       !IsAligned(args.x, 8) || !IsAligned(args.matrix.data, 16)) {
     return {kInvalidArgument};
   }
-  const dim3 grid(static_cast<unsigned>(PaddedRows(args.heads * args.head_rows) / kRowGroup),
-                  static_cast<unsigned>((rows + kRows - 1) / kRows));
-  if (args.dtype == DType::kF8E4M3) {
-    return Launch("head_linear", HeadLinearKernel<DType::kF8E4M3>, grid, dim3(kThreads), kSharedBytes, stream, args,
-                  rows);
-  }
-  if (args.dtype == DType::kBF16) {
-    return Launch("head_linear", HeadLinearKernel<DType::kBF16>, grid, dim3(kThreads), kSharedBytes, stream, args,
-                  rows);
-  }
-  if (args.dtype == DType::kF16) {
-    return Launch("head_linear", HeadLinearKernel<DType::kF16>, grid, dim3(kThreads), kSharedBytes, stream, args, rows);
-  }
+  if (args.dtype == DType::kF8E4M3) return LaunchType<DType::kF8E4M3>(args, rows, stream);
+  if (args.dtype == DType::kBF16) return LaunchType<DType::kBF16>(args, rows, stream);
+  if (args.dtype == DType::kF16) return LaunchType<DType::kF16>(args, rows, stream);
   return {kInvalidArgument};
 }
 

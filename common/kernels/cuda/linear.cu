@@ -200,20 +200,27 @@ bool IsAligned(const void* p, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(p) % static_cast<uint64_t>(bytes) == 0;
 }
 
-template <bool kGateUp>
-LaunchResult LaunchParams(LinearParams p, int tile_tokens, Stream stream) {
+// Whether there are kernels for these; if so, fills in what follows from the shape.
+bool Complete(LinearParams& p) {
   const LinearShape& s = p.shape;
-  if (s.rows < 1 || s.cols < 1) return {kInvalidArgument};
+  if (s.rows < 1 || s.cols < 1) return false;
   if (s.codes != nullptr ? s.dtype != DType::kF8E4M3 || !IsAligned(s.codes, 16)
                          : s.x_stride % 8 != 0 || !IsAligned(s.x, 16)) {
-    return {kInvalidArgument};
+    return false;
   }
   for (const MatrixPointers& matrix : p.groups.matrices.of) {
-    if (!IsAligned(matrix.data, 16)) return {kInvalidArgument};
+    if (!IsAligned(matrix.data, 16)) return false;
   }
-  if (kGateUp) p.shape.output = LinearOutput::kBf16;
   p.row_groups = PaddedRows(s.rows) / kRowGroup;
   p.aligned_output = s.y_stride % 4 == 0 && IsAligned(s.y, s.output == LinearOutput::kBf16 ? 8 : 16);
+  return true;
+}
+
+template <bool kGateUp>
+LaunchResult LaunchParams(LinearParams p, int tile_tokens, Stream stream) {
+  if (kGateUp) p.shape.output = LinearOutput::kBf16;
+  if (!Complete(p)) return {kInvalidArgument};
+  const LinearShape& s = p.shape;
   if (s.int8_inputs) return LaunchInt8Linear(p, kGateUp, tile_tokens, stream);
   if (s.codes != nullptr) return LaunchFp8Linear(p, kGateUp, tile_tokens, stream);
   if (s.dtype == DType::kF8E4M3) return LaunchTiles<DType::kF8E4M3, kGateUp>(p, tile_tokens, stream);
@@ -224,14 +231,20 @@ LaunchResult LaunchParams(LinearParams p, int tile_tokens, Stream stream) {
   return {kInvalidArgument};
 }
 
+// All tokens through one matrix.
+LinearParams ParamsOf(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, int tile) {
+  LinearParams p{.shape = shape, .groups = {}, .up = {}, .tokens = tokens, .token_tiles = (tokens + tile - 1) / tile};
+  p.groups.matrices.of[0] = matrix;
+  return p;
+}
+
 // All tokens through one matrix, or one gate and up.
 template <bool kGateUp>
 LaunchResult LaunchDense(const LinearShape& shape, const MatrixPointers& matrix, const MatrixPointers& up,
                          int64_t tokens, Stream stream) {
   if (tokens == 0) return {};
   const int tile = tokens <= kSmallTile ? kSmallTile : kLargeTile;
-  LinearParams p{.shape = shape, .groups = {}, .up = {}, .tokens = tokens, .token_tiles = (tokens + tile - 1) / tile};
-  p.groups.matrices.of[0] = matrix;
+  LinearParams p = ParamsOf(shape, matrix, tokens, tile);
   p.up.of[0] = up;
   return LaunchParams<kGateUp>(p, tile, stream);
 }
@@ -248,6 +261,21 @@ LaunchResult LaunchGroups(const LinearShape& shape, const LinearGroups& groups, 
 
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream) {
   return LaunchDense<false>(shape, matrix, {}, tokens, stream);
+}
+LaunchResult LaunchLinearPair(const LinearShape& first, const MatrixPointers& first_matrix, const LinearShape& second,
+                              const MatrixPointers& second_matrix, int64_t tokens, Stream stream) {
+  const DType dtype = first.dtype;
+  const bool has_kernel = dtype == DType::kF8E4M3 || dtype == DType::kBF16 || dtype == DType::kF16;
+  const bool together =
+      tokens <= kSmallTile && has_kernel && second.dtype == dtype && first.codes == nullptr && second.codes == nullptr;
+  if (!together) {
+    const LaunchResult result = LaunchLinear(first, first_matrix, tokens, stream);
+    return result.ok() ? LaunchLinear(second, second_matrix, tokens, stream) : result;
+  }
+  if (tokens == 0) return {};
+  LinearParams p = ParamsOf(first, first_matrix, tokens, kSmallTile);
+  LinearParams q = ParamsOf(second, second_matrix, tokens, kSmallTile);
+  return Complete(p) && Complete(q) ? LaunchSmallPair(p, q, stream) : LaunchResult{kInvalidArgument};
 }
 LaunchResult LaunchGateUp(const LinearShape& shape, const MatrixPointers& gate, const MatrixPointers& up,
                           int64_t tokens, Stream stream) {

@@ -60,6 +60,11 @@ struct LinearShape {
 // y[r] = W x[r] for r in [0, tokens).
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream);
 
+// Two of these for the same tokens, with the same bits. Few tokens take one launch, because small matrices alone do not
+// fill the GPU.
+LaunchResult LaunchLinearPair(const LinearShape& first, const MatrixPointers& first_matrix, const LinearShape& second,
+                              const MatrixPointers& second_matrix, int64_t tokens, Stream stream);
+
 // The matrices of one launch. They are launch arguments: streamed weights have another address every time, and a table
 // in device memory would need one more copy, which would delay theirs.
 inline constexpr int kMaxMatrices = 16;

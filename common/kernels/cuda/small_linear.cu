@@ -54,12 +54,13 @@ __device__ __forceinline__ uint4 LoadInputs(const uint16_t* x, int64_t left) {
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
+// Tile `index` of the launch, or of one of its two products.
 template <typename T>
-__global__ void __launch_bounds__(T::kThreads, 1) SmallLinearKernel(const __grid_constant__ LinearParams p) {
+__device__ __forceinline__ void ComputeTile(const LinearParams& p, int64_t index) {
   constexpr int kTokenFragments = T::kTokenFragments, kSlices = T::kSlices;
   constexpr int kColsPerStep = 4 / kPieces<T::kType>;
 
-  const BlockTile tile = FindTile<T>(p, blockIdx.x);
+  const BlockTile tile = FindTile<T>(p, index);
   if (tile.tokens == 0) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
@@ -169,6 +170,40 @@ __global__ void __launch_bounds__(T::kThreads, 1) SmallLinearKernel(const __grid
   FinishQuad<T>(p, tile, token, quad, totals);
 }
 
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads, 1) SmallLinearKernel(const __grid_constant__ LinearParams p) {
+  ComputeTile<T>(p, blockIdx.x);
+}
+
+// Both products are single matrices.
+struct LinearPair {
+  LinearParams first, second;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads, 1) SmallPairKernel(const __grid_constant__ LinearPair pair) {
+  const int64_t tiles = pair.first.row_tiles;
+  if (blockIdx.x < tiles) {
+    ComputeTile<T>(pair.first, blockIdx.x);
+  } else {
+    ComputeTile<T>(pair.second, blockIdx.x - tiles);
+  }
+}
+
+template <DType kType>
+LaunchResult LaunchPairType(LinearPair pair, Stream stream) {
+  const auto launch = [&]<typename T>(T) {
+    for (LinearParams* p : {&pair.first, &pair.second}) {
+      p->row_tiles = (p->shape.rows + T::kOutputRows - 1) / T::kOutputRows;
+    }
+    return Launch("linear pair", SmallPairKernel<T>,
+                  dim3(static_cast<unsigned>(pair.first.row_tiles + pair.second.row_tiles)), dim3(T::kThreads),
+                  T::kSharedBytes, stream, pair);
+  };
+  using OneFragment = SmallTile<kType, false, 1>;
+  return pair.first.tokens <= OneFragment::kTokens ? launch(OneFragment()) : launch(SmallTile<kType, false, 2>());
+}
+
 template <DType kType, bool kGateUp>
 LaunchResult LaunchType(const LinearParams& p, Stream stream) {
   using OneFragment = SmallTile<kType, kGateUp, 1>;
@@ -191,6 +226,14 @@ LaunchResult LaunchAnyType(const LinearParams& p, Stream stream) {
 
 LaunchResult LaunchSmallLinear(const LinearParams& p, bool gate_up, Stream stream) {
   return gate_up ? LaunchAnyType<true>(p, stream) : LaunchAnyType<false>(p, stream);
+}
+
+LaunchResult LaunchSmallPair(const LinearParams& first, const LinearParams& second, Stream stream) {
+  const LinearPair pair{first, second};
+  if (first.shape.dtype == DType::kF8E4M3) return LaunchPairType<DType::kF8E4M3>(pair, stream);
+  if (first.shape.dtype == DType::kBF16) return LaunchPairType<DType::kBF16>(pair, stream);
+  if (first.shape.dtype == DType::kF16) return LaunchPairType<DType::kF16>(pair, stream);
+  return {kInvalidArgument};
 }
 
 }  // namespace moestro::cuda

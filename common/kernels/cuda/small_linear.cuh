@@ -38,5 +38,7 @@ __device__ __forceinline__ void FinishQuad(const LinearParams& p, const BlockTil
 
 // p: of tiles of kSmallTile tokens, with weights in FP8, BF16, F16 or I8.
 LaunchResult LaunchSmallLinear(const LinearParams& p, bool gate_up, Stream stream);
+// Two single matrices of one type for the same tokens, in one launch.
+LaunchResult LaunchSmallPair(const LinearParams& first, const LinearParams& second, Stream stream);
 
 }  // namespace moestro::cuda

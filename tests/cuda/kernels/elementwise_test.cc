@@ -320,6 +320,59 @@ TEST(CudaElementwiseTest, StoreLatentOfSeveralSequences) {
   sequences.ExpectStored(alone.Download(), pages.Download(), kKv);
 }
 
+TEST(CudaElementwiseTest, StoreLatentAndANormInOneLaunch) {
+  constexpr int64_t kLatent = 40, kRope = 8, kKv = kLatent + kRope, kRows = 3, kWidth = 70, kStride = 72;
+  const Angles angles(kRows, kRope, RopePairs::kAdjacent);
+  const DeviceArray<float> kv_a(RandomFloats(kRows * kKv, 41)), weight(RandomFloats(kWidth, 42)),
+      x(RandomFloats(kRows * kWidth, 43));
+  std::vector<std::vector<uint16_t>> stored, normed;
+  for (const bool together : {false, true}) {
+    const DeviceArray<uint16_t> cache(kRows * kKv), out(kRows * kStride);
+    const StoreLatentArgs store{.kv_a = kv_a.get(),
+                                .weight = weight.get(),
+                                .rows = kRows,
+                                .latent = kLatent,
+                                .eps = 1e-6f,
+                                .angles = angles.view,
+                                .pages = {.pages = reinterpret_cast<uint8_t*>(cache.get()),
+                                          .list = nullptr,
+                                          .page_bytes = 64 * kKv * 2,
+                                          .kv_dim = kKv}};
+    const RmsNormArgs norm{.x = x.get(),
+                           .x_stride = kWidth,
+                           .weight = weight.get(),
+                           .rows = kRows,
+                           .n = kWidth,
+                           .eps = 1e-5f,
+                           .out_bf16 = out.get(),
+                           .out_bf16_stride = kStride};
+    if (together) {
+      ASSERT_TRUE(Ran(LaunchStoreLatentAndNorm(store, norm, nullptr)));
+    } else {
+      ASSERT_TRUE(Ran(LaunchStoreLatent(store, nullptr)));
+      ASSERT_TRUE(Ran(LaunchRmsNorm(norm, nullptr)));
+    }
+    stored.push_back(cache.Download());
+    normed.push_back(out.Download());
+    StoreLatentArgs wrong = store;
+    wrong.latent = kLatent + 1;
+    EXPECT_EQ(LaunchStoreLatentAndNorm(wrong, norm, nullptr).error, kInvalidArgument);
+  }
+  EXPECT_EQ(stored[0], stored[1]);
+  EXPECT_EQ(normed[0], normed[1]);
+}
+
+TEST(CudaElementwiseTest, AddsASumOfTwo) {
+  for (const int64_t n : {1, 255, 520}) {
+    const std::vector<float> x = RandomFloats(n, 44), y = RandomFloats(n, 45), sum = RandomFloats(n + 1, 46);
+    const DeviceArray<float> device_x(x), device_y(y), device_sum(sum);
+    ASSERT_TRUE(Ran(LaunchAddBoth(device_x.get(), device_y.get(), n, device_sum.get(), nullptr)));
+    const std::vector<float> got = device_sum.Download();
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(got[i], sum[i] + (x[i] + y[i])) << n << ": " << i;
+    EXPECT_EQ(got.back(), sum.back());
+  }
+}
+
 TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
   constexpr int64_t kHeads = 2, kHead = 24, kRope = 16, kWidth = kHeads * kHead, kKv = 2 * kWidth;
   constexpr int64_t kPageTokens = 64, kPosition = 63, kRows = 3, kPageNumbers = kPageTokens * kKv;

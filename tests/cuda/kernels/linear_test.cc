@@ -425,6 +425,37 @@ void CheckGateUp(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
   EXPECT_EQ(fused.Download(), apart.Download());
 }
 
+// One launch or two, of one type or of two: the bits of single products.
+TEST(CudaLinearTest, APairOfProducts) {
+  constexpr int64_t kCols = 1000, kFirst = 70, kSecond = 133, kStride = 1008;
+  for (const auto& [type, other] : {std::pair(DType::kF8E4M3, DType::kF8E4M3),
+                                    {DType::kBF16, DType::kBF16},
+                                    {DType::kF16, DType::kF16},
+                                    {DType::kF8E4M3, DType::kBF16}}) {
+    const Matrix first = RandomMatrix(type, kFirst, kCols), second = RandomMatrix(other, kSecond, kCols);
+    for (const int64_t tokens : {1, 8, 9, 16, 17}) {
+      const DeviceArray<uint16_t> x(RandomBf16(tokens * kStride, 51));
+      const auto shape = [&](const Matrix& m, int64_t rows, const DeviceArray<float>& y) {
+        return LinearShape{.dtype = m.dtype,
+                           .rows = rows,
+                           .cols = kCols,
+                           .x = x.get(),
+                           .x_stride = kStride,
+                           .y = y.get(),
+                           .y_stride = rows};
+      };
+      const DeviceArray<float> y(tokens * kFirst), z(tokens * kSecond), alone_y(tokens * kFirst),
+          alone_z(tokens * kSecond);
+      ASSERT_TRUE(Ran(LaunchLinearPair(shape(first, kFirst, y), first.pointers(), shape(second, kSecond, z),
+                                       second.pointers(), tokens, nullptr)));
+      ASSERT_TRUE(Ran(LaunchLinear(shape(first, kFirst, alone_y), first.pointers(), tokens, nullptr)));
+      ASSERT_TRUE(Ran(LaunchLinear(shape(second, kSecond, alone_z), second.pointers(), tokens, nullptr)));
+      EXPECT_EQ(y.Download(), alone_y.Download()) << DTypeName(type) << " " << tokens;
+      EXPECT_EQ(z.Download(), alone_z.Download()) << DTypeName(other) << " " << tokens;
+    }
+  }
+}
+
 TEST(CudaLinearTest, GateAndUpTogether) {
   for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16, DType::kI8}) {
     CheckGateUp(dtype, 1, 4, 1);
