@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/device/device.h"
+#include "common/kv/pages.h"
 #include "common/model/batch.h"
 #include "common/model/binding.h"
 #include "common/model/moe/gating.h"
@@ -31,6 +33,11 @@ struct HotExpert {
   int64_t begin = 0;
   int64_t count = 0;
 };
+
+// KV pages that a sequence's rows see.
+inline int64_t VisiblePages(const model::CheckedBatch& batch, const model::SequenceRun& run) {
+  return batch.rows[run.end - 1].position / kv::kPageTokens + 1;
+}
 
 // Calls put work on the stream and return. One thread for each lane calls; lanes do not wait for each other here.
 class DecodeCompute {
@@ -56,6 +63,10 @@ class DecodeCompute {
                                   device::Stream& /*stream*/) {
     return absl::UnimplementedError("the device holds no experts");
   }
+  // After a step that failed, when nothing of it is on a stream any more.
+  virtual void Abandon(int /*lane*/) {}
+  // KV pages of all sequences together that a step may see: one with more must come in parts.
+  virtual int64_t most_pages() const { return std::numeric_limits<int64_t>::max(); }
   // The device's side of what is handed over.
   virtual ExpertIo expert_io(int lane) const = 0;
   // After the layers of all lanes: hands out the logits of the rows that want them, in row order. Waits for them.

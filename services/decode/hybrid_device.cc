@@ -100,10 +100,15 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::Weigh
                                                 {.max_rows = max_rows,
                                                  .max_sequences = config.max_batch,
                                                  .kv_pages = pool.geometry().page_count,
+                                                 .reserved_bytes = config.expert_cache_bytes,
                                                  .hot_experts = hot_experts,
                                                  .int8_activations = kernels.int8_activations}));
     device_ = std::move(backend.device);
     compute_ = std::move(backend.compute);
+    if (compute_->most_pages() < pool.geometry().page_count) {
+      spdlog::info("the device has room for {} of {} KV pages: those used last", compute_->most_pages(),
+                   pool.geometry().page_count);
+    }
     // Prefill and this role write it, so it is not registered as read-only.
     page_pinning_ = Pin(*device_, "the KV pool", "taking over sequences is slower", pages,
                         {.access = device::HostAccess::kReadsAndWrites});

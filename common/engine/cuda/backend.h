@@ -32,10 +32,12 @@ absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& 
                                                                 Int8Activations setting);
 
 struct CudaDecodeOptions {
-  int64_t max_rows = 0;       // of a step
-  int64_t max_sequences = 0;  // of a step
-  int64_t kv_pages = 0;       // of the KV pool, all of which are kept on the device
-  bool hot_experts = false;   // whether the device computes routed experts that it holds
+  int64_t max_rows = 0;        // of a step
+  int64_t max_sequences = 0;   // of a step
+  int64_t kv_pages = 0;        // of the KV pool
+  int64_t device_pages = 0;    // of these the most on the device at a time; 0: as many as fit
+  int64_t reserved_bytes = 0;  // of device memory, which KV pages leave free
+  bool hot_experts = false;    // whether the device computes routed experts that it holds
   Int8Activations int8_activations = Int8Activations::kPublished;
 };
 

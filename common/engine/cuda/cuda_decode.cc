@@ -17,15 +17,22 @@
 namespace moestro::engine {
 namespace {
 
-absl::Status CheckMemory(const device::Device& device, int64_t weights, int64_t pages, int64_t activations) {
+// Pages of the pool that the device has room for, beside the weights and what steps work with: all, or at least as many
+// as one sequence can have.
+absl::StatusOr<int64_t> CountPlaces(const device::Device& device, const CudaDecodeOptions& options, int64_t pages,
+                                    int64_t least, int64_t page_bytes, int64_t weights, int64_t activations) {
   constexpr double kGiB = int64_t{1} << 30;
+  constexpr int64_t kSmallArrays = 64 << 20;  // of a step's rows, and what alignment takes: left free if not all fit
   const int64_t free = device.memory_free();
-  if (weights + pages + activations <= free) return absl::OkStatus();
+  int64_t rest = std::max<int64_t>(free - weights - activations - options.reserved_bytes, 0);
+  if (rest / page_bytes < pages) rest = std::max<int64_t>(rest - kSmallArrays, 0);
+  const int64_t places = std::min({pages, rest / page_bytes, options.device_pages == 0 ? pages : options.device_pages});
+  if (places >= least) return places;
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s has %.2f GiB free; dense weights take %.2f, the KV pool %.2f (--kv-tokens), a step's activations %.2f "
-      "(--max-chunk-tokens)",
+      "%s has %.2f GiB free; dense weights take %.2f, a step's activations %.2f (--max-chunk-tokens), the KV pages of "
+      "the longest sequence %.2f (--kv-tokens)",
       device.name(), static_cast<double>(free) / kGiB, static_cast<double>(weights) / kGiB,
-      static_cast<double>(pages) / kGiB, static_cast<double>(activations) / kGiB));
+      static_cast<double>(activations) / kGiB, static_cast<double>(least * page_bytes) / kGiB));
 }
 
 }  // namespace
@@ -55,6 +62,7 @@ struct CudaDecode::LaneState {
     IndexRange positions;  // of the step
   };
   std::vector<Sequence> sequences;
+  std::vector<uint32_t> places;  // of the sequences' pages
 };
 
 struct CudaDecode::Head {
@@ -115,13 +123,14 @@ struct CudaDecode::HotTiles {
 };
 
 CudaDecode::CudaDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, bool coded,
-                       DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry)
+                       DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry,
+                       int64_t places)
     : spec_(spec),
       host_weights_(weights),
       coded_(coded),
       rope_(spec),
       weights_(std::move(device_weights)),
-      pages_(std::move(pages), geometry) {}
+      pages_(std::move(pages), geometry, places) {}
 
 CudaDecode::~CudaDecode() = default;
 
@@ -132,27 +141,32 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
   const int64_t own_pages = CeilDiv(options.max_rows, kv::kPageTokens);
   const kv::KvGeometry geometry{
       .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = std::max(options.kv_pages, own_pages)};
-  const int64_t pages_bytes = geometry.page_count * geometry.page_bytes();
   kv::KvGeometry of_pool = geometry;
   of_pool.kv_heads = spec.num_kv_heads;
   const int64_t packed_bytes = of_pool.kv_heads > 0 ? of_pool.page_bytes() : 0;
   const bool coded = TakesCodes(spec, weights, options.int8_activations);
   const int64_t lane_bytes = CudaActivations::Bytes(spec, CudaSizes::OfStep(options.max_rows, coded)) + packed_bytes;
-  MOE_RETURN_IF_ERROR(CheckMemory(device, DeviceWeights::Bytes(spec, weights), pages_bytes, kMaxLanes * lane_bytes));
-  MOE_ASSIGN_OR_RETURN(DeviceWeights device_weights, DeviceWeights::Copy(device, spec, weights));
-  MOE_ASSIGN_OR_RETURN(device::Memory pages, device.Allocate(pages_bytes, "KV pages"));
-  std::unique_ptr<CudaDecode> decode(
-      new CudaDecode(spec, weights, coded, std::move(device_weights), std::move(pages), geometry));
-
   const int64_t hidden_bytes = options.max_rows * spec.hidden_size * static_cast<int64_t>(sizeof(float));
+  const int64_t head_input_bytes = model::kLogitRows * spec.hidden_size * 2;
+  const int64_t logits_bytes = model::kLogitRows * spec.vocab_size * 4;
+  const int64_t context_pages = CeilDiv(spec.max_position_embeddings, kv::kPageTokens);
+  const int64_t longest = std::max(own_pages, std::min(geometry.page_count, context_pages));
+  MOE_ASSIGN_OR_RETURN(const int64_t places,
+                       CountPlaces(device, options, geometry.page_count, longest, geometry.page_bytes(),
+                                   DeviceWeights::Bytes(spec, weights),
+                                   kMaxLanes * lane_bytes + hidden_bytes + head_input_bytes + logits_bytes));
+  MOE_ASSIGN_OR_RETURN(DeviceWeights device_weights, DeviceWeights::Copy(device, spec, weights));
+  MOE_ASSIGN_OR_RETURN(device::Memory pages, device.Allocate(places * geometry.page_bytes(), "KV pages"));
+  std::unique_ptr<CudaDecode> decode(
+      new CudaDecode(spec, weights, coded, std::move(device_weights), std::move(pages), geometry, places));
+
   MOE_ASSIGN_OR_RETURN(decode->residual_, device.Allocate(hidden_bytes, "activations"));
-  MOE_ASSIGN_OR_RETURN(device::Memory input, device.Allocate(model::kLogitRows * spec.hidden_size * 2, "activations"));
-  MOE_ASSIGN_OR_RETURN(device::Memory logits, device.Allocate(model::kLogitRows * spec.vocab_size * 4, "logits"));
+  MOE_ASSIGN_OR_RETURN(device::Memory input, device.Allocate(head_input_bytes, "activations"));
+  MOE_ASSIGN_OR_RETURN(device::Memory logits, device.Allocate(logits_bytes, "logits"));
   MOE_ASSIGN_OR_RETURN(auto host_logits,
                        device::PinnedBuffer<float>::Create(device, model::kLogitRows * spec.vocab_size));
   decode->head_.reset(new Head{std::move(input), std::move(logits), std::move(host_logits)});
 
-  const int64_t context_pages = CeilDiv(spec.max_position_embeddings, kv::kPageTokens);
   const StepRows::Limits limits{
       .rows = options.max_rows,
       .pages = std::max(own_pages, options.max_sequences * std::min(geometry.page_count, context_pages))};
@@ -170,6 +184,7 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
     auto state = std::make_unique<LaneState>(std::move(activations), std::move(inputs), std::move(packed_page),
                                              std::move(entries), std::move(has_nan));
     state->sequences.reserve(static_cast<size_t>(options.max_sequences));
+    state->places.reserve(static_cast<size_t>(limits.pages));
     decode->lanes_.push_back(std::move(state));
   }
   if (options.hot_experts) {
@@ -184,6 +199,7 @@ void CudaDecode::Begin(int lane, int64_t first_row, const model::CheckedBatch& b
   state.rows = batch.size();
   state.residual = reinterpret_cast<float*>(residual_.data()) + first_row * spec_.hidden_size;
   state.sequences.clear();
+  pages_.LetGo(lane, /*done=*/false);  // of a measurement, which ends without logits
   for (const model::SequenceRun& run : batch.runs) {
     state.sequences.push_back(
         {batch.pages(run.begin), {batch.rows[run.begin].position, batch.rows[run.end - 1].position + 1}});
@@ -198,11 +214,13 @@ ExpertIo CudaDecode::expert_io(int lane) const {
 absl::Status CudaDecode::Embed(int lane, device::Stream& stream) {
   LaneState& state = Lane(lane);
   const model::CheckedBatch& batch = *state.batch;
+  state.places.clear();
   for (const model::SequenceRun& run : batch.runs) {
-    MOE_RETURN_IF_ERROR(pages_.CopyMissingPages(batch.pages(run.begin), batch.rows[run.begin].position,
-                                                state.packed_page.data(), stream));
+    MOE_RETURN_IF_ERROR(pages_.Take(lane, batch.pages(run.begin), batch.rows[run.begin].position,
+                                    batch.rows[run.end - 1].position + 1, state.packed_page.data(), stream,
+                                    state.places));
   }
-  MOE_RETURN_IF_ERROR(state.inputs.Upload(spec_, rope_, host_weights_.embedding, batch, stream));
+  MOE_RETURN_IF_ERROR(state.inputs.Upload(spec_, rope_, host_weights_.embedding, batch, state.places, stream));
   return stream.Launch({.name = "embed", .cost = {}, .run = [this, &state](void* native) {
                           return engine::Embed(RowsOf(state), state.inputs.arrays().embeddings,
                                                static_cast<cuda::Stream>(native));
@@ -326,6 +344,7 @@ absl::Status CudaDecode::Logits(std::span<const model::EngineRow> rows, device::
   };
   MOE_RETURN_IF_ERROR(model::ForRowsWithLogits(rows, give_logits));
   for (const auto& state : lanes) StoreEntries(*state);
+  for (int lane = 0; lane < kMaxLanes; ++lane) pages_.LetGo(lane, /*done=*/lane < std::ssize(lanes));
   return absl::OkStatus();
 }
 

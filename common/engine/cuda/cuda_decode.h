@@ -1,7 +1,7 @@
 // The device's part of a decode step by the kernels of common/kernels/cuda, on a device that runs them: a GPU, or in
-// tests the model of one. Dense weights and KV pages stay there. Attention is absorbed, and a step that names the other
-// form is refused; results agree with the engine's to the tolerance between devices, not to the bit. A row's bits
-// depend on the tokens before it alone, as the engine's.
+// tests the model of one. Dense weights stay there, and KV pages as far as there is room. Attention is absorbed, and a
+// step that names the other form is refused; results agree with the engine's to the tolerance between devices, not to
+// the bit. A row's bits depend on the tokens before it alone, as the engine's.
 //
 // Routed experts that the device holds go through a launch in groups of up to cuda::kMaxMatrices.
 //
@@ -40,6 +40,8 @@ class CudaDecode final : public DecodeCompute {
   absl::Status Combine(int lane, int64_t layer, device::Stream& stream) override;
   absl::Status HotExperts(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
                           device::Stream& stream) override;
+  void Abandon(int lane) override { pages_.LetGo(lane, /*done=*/false); }
+  int64_t most_pages() const override { return pages_.places(); }
   ExpertIo expert_io(int lane) const override;
   // Also writes what the step adds to the cache into the pool's pages.
   absl::Status Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
@@ -53,7 +55,7 @@ class CudaDecode final : public DecodeCompute {
   struct Head;
   struct HotTiles;
   CudaDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, bool coded,
-             DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry);
+             DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry, int64_t places);
   LaneState& Lane(int lane) const { return *lanes_[static_cast<size_t>(lane)]; }
   CudaRows RowsOf(const LaneState& state) const;
   absl::Status RunAttend(const LaneState& state, void* native) const;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
+#include "common/engine/decode_compute.h"
 #include "common/model/context.h"
 
 namespace moestro::engine {
@@ -90,9 +91,8 @@ absl::StatusOr<StepRows> StepRows::Create(device::Device& device, const weights:
 
 absl::Status StepRows::Upload(const weights::ModelSpec& spec, const model::Rope& rope,
                               const model::Embedding& embedding, const model::CheckedBatch& batch,
-                              device::Stream& stream) {
-  int64_t pages = 0;
-  for (const model::SequenceRun& run : batch.runs) pages += batch.rows[run.end - 1].position / kv::kPageTokens + 1;
+                              std::span<const uint32_t> places, device::Stream& stream) {
+  const int64_t pages = std::ssize(places);
   if (pages > limits_.pages) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("the step's sequences have %d pages, at most %d are foreseen", pages, limits_.pages));
@@ -110,9 +110,9 @@ absl::Status StepRows::Upload(const weights::ModelSpec& spec, const model::Rope&
       host.positions[row] = engine_row.position;
       host.first_page[row] = next_page;
     }
-    const int64_t blocks = batch.rows[run.end - 1].position / kv::kPageTokens + 1;
-    for (int64_t block = 0; block < blocks; ++block) host.pages[next_page++] = batch.pages(run.begin).page(block);
+    next_page += static_cast<int32_t>(VisiblePages(batch, run));
   }
+  std::ranges::copy(places, host.pages);
   return stream.CopyToDevice(device_memory_.data(), host_memory_.get(), bytes);
 }
 

@@ -56,7 +56,7 @@ struct StepArrays {
   int32_t* positions = nullptr;   // [rows]
   int32_t* first_page = nullptr;  // [rows]: where the row's sequence begins in `pages`
   int32_t* has_nan = nullptr;     // [num_layers], zeros
-  uint32_t* pages = nullptr;      // of every sequence, those that its rows see
+  uint32_t* pages = nullptr;      // places of every sequence's, those that its rows see
 };
 
 // Of a lane's part of a step: one copy, from pinned memory that is allocated once.
@@ -68,10 +68,11 @@ class StepRows {
   };
   static absl::StatusOr<StepRows> Create(device::Device& device, const weights::ModelSpec& spec, const Limits& limits);
 
-  // Gathers what the rows need and puts its copy on the stream. What the step before put there is done.
-  // RESOURCE_EXHAUSTED if the sequences have more pages than the limit.
+  // Gathers what the rows need and puts its copy on the stream. What the step before put there is done. places: of the
+  // pages that the batch's sequences see, one sequence after the other. RESOURCE_EXHAUSTED if they are more than the
+  // limit.
   absl::Status Upload(const weights::ModelSpec& spec, const model::Rope& rope, const model::Embedding& embedding,
-                      const model::CheckedBatch& batch, device::Stream& stream);
+                      const model::CheckedBatch& batch, std::span<const uint32_t> places, device::Stream& stream);
 
   // On the device.
   const StepArrays& arrays() const { return device_; }

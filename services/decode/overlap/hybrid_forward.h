@@ -34,7 +34,8 @@ class HybridForward final : public ForwardPass {
 
   const weights::ModelSpec& spec() const override { return shared_.spec; }
   int64_t max_rows() const override { return options_.max_rows; }
-  // The bits are those of one batch on the engine, if the kernels are the engine's, however the batch is cut.
+  // The bits are those of one batch on the engine, if the kernels are the engine's, however the batch is cut. Sequences
+  // whose KV pages the device cannot hold together go through the layers in parts, one after the other.
   absl::Status Forward(const model::ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                        absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
 
@@ -49,12 +50,18 @@ class HybridForward final : public ForwardPass {
   HybridForward(const weights::ModelSpec& spec, device::Device& device, engine::DecodeCompute& compute,
                 engine::RoutedExperts& experts, Options options)
       : options_(std::move(options)), shared_{spec, device, compute, experts, options_.on_routing} {}
+  // One part of the step, the rows from `first_row` on.
+  absl::Status ForwardPart(const model::CheckedBatch& part, int64_t first_row,
+                           absl::FunctionRef<absl::Status()> interrupted,
+                           absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+  absl::Status RunLanes(const model::CheckedBatch& part, absl::FunctionRef<absl::Status()> interrupted);
   absl::Status RunBoth(absl::FunctionRef<absl::Status()> interrupted);
 
   const Options options_;
   LaneShared shared_;
-  model::CheckedBatch batch_;                                 // of the step
-  std::array<model::CheckedBatch, engine::kMaxLanes> parts_;  // of it, where it is cut
+  model::CheckedBatch batch_;                                // of the step
+  model::CheckedBatch part_;                                 // of it, where it comes in parts
+  std::array<model::CheckedBatch, engine::kMaxLanes> cuts_;  // of a part, for the lanes
   std::array<std::unique_ptr<Lane>, engine::kMaxLanes> lanes_;
   HelperThread second_thread_;
   std::atomic<int64_t> overlapped_steps_ = 0;

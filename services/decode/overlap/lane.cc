@@ -57,7 +57,7 @@ absl::Status Lane::RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<
     if (!spec.IsMoeLayer(layer)) continue;
     MOE_RETURN_IF_ERROR(InLayer(layer, ready_->Wait()));
     if (shared_.on_routing) {
-      shared_.on_routing(layer, first_row,
+      shared_.on_routing(layer, shared_.first_row + first_row,
                          std::span(host_.choices, static_cast<size_t>(rows * spec.experts_per_token)));
     }
     shared_.expert_order.Take(index_);

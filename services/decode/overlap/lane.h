@@ -27,6 +27,7 @@ struct LaneShared {
   std::function<void(int64_t layer, int64_t first_row, std::span<const model::ExpertChoice> choices)> on_routing;
   LaneOrder device_order{device};  // of putting a layer on the device, so that its kernels come in a fixed order
   LaneOrder expert_order{device};  // of the CPU workers
+  int64_t first_row = 0;           // of the step's rows, where it comes in parts: of this part
   std::atomic<bool> failed = {};   // a lane of this step has: the others need not go on
 };
 

@@ -287,6 +287,46 @@ TEST_F(HybridDecodeTest, TakesASequenceOverOnce) {
   }
 }
 
+// Sequences come in parts whose pages the device has room for, and pages lose their places and come again.
+TEST_F(HybridDecodeTest, LessRoomThanPagesGivesTheSameBits) {
+  ModelSpec spec = OddSpec();
+  spec.max_position_embeddings = 128;
+  spec.num_layers = 2;
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .decisive_biases = true});
+  std::vector<model::Logits> all;
+  std::vector<uint16_t> all_kv;
+  int64_t all_copies = 0;
+  for (const int64_t places : {0, 3}) {
+    HybridSubject subject(*model.segment, kMaxRows, 16, nullptr, places);
+    EXPECT_EQ(subject.compute().most_pages(), places == 0 ? 16 : places);
+    Conversation conversation(subject, 5);
+    for (int64_t i = 0; i < 5; ++i) conversation.pages[static_cast<size_t>(i)] = conversation.pool.pages(i, 11 + i);
+    std::vector<model::EngineRow> rows = conversation.Step();
+    for (size_t step = 0; step < 3; ++step) {
+      SCOPED_TRACE(testing::Message() << places << " places, step " << step);
+      model::Logits logits;
+      const absl::Status status = subject.Step(rows, conversation.pages, step == 1 ? 1 : 5, &logits);
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(logits.size(), 5u);
+      if (places == 0) {
+        all.push_back(logits);
+      } else {
+        EXPECT_TRUE(model::SameBits(logits, all[step]));
+      }
+      const std::vector<uint16_t> kv = TestPool::Contents(rows, conversation.pages);
+      if (step == 2 && places == 0) all_kv = kv;
+      if (step == 2) {
+        EXPECT_EQ(kv, all_kv);
+      }
+      for (model::EngineRow& row : rows) ++row.position;
+    }
+    if (places > 0) {
+      EXPECT_GT(subject.compute().copied_pages(), all_copies);
+    }
+    all_copies = subject.compute().copied_pages();
+  }
+}
+
 TEST_F(HybridDecodeTest, NanIsAnErrorOfThatStep) {
   HybridSubject subject(*model_.segment, kMaxRows, 16);
   const Conversation conversation(subject, 3);

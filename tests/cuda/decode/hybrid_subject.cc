@@ -50,20 +50,22 @@ void TestPool::Forget(std::span<const model::EngineRow> rows, std::span<const kv
 }
 
 HybridSubject::HybridSubject(const weights::WeightSegment& segment, int64_t max_rows, int64_t kv_pages,
-                             device::Device* device)
+                             device::Device* device, int64_t device_pages)
     : segment_(segment),
       weights_(model::BindWeights(segment).value()),
       engine_(model::Engine::Create(segment, TestKernels(), pool_, {.max_rows = 128}).value()),
       own_device_(device == nullptr ? device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value() : nullptr),
       device_(device == nullptr ? *own_device_ : *device),
-      compute_(engine::CudaDecode::Create(device_, segment.spec(), weights_,
-                                          {.max_rows = max_rows, .max_sequences = 16, .kv_pages = kv_pages})
+      compute_(engine::CudaDecode::Create(
+                   device_, segment.spec(), weights_,
+                   {.max_rows = max_rows, .max_sequences = 16, .kv_pages = kv_pages, .device_pages = device_pages})
                    .value()),
       experts_(segment.spec(), weights_, TestKernels(), pool_, max_rows),
-      forward_(
-          HybridForward::Create(segment.spec(), device_, *compute_, experts_,
-                                {.max_rows = max_rows, .split = [this](const model::CheckedBatch&) { return cut_; }})
-              .value()) {}
+      forward_(HybridForward::Create(
+                   segment.spec(), device_, *compute_, experts_,
+                   {.max_rows = max_rows,
+                    .split = [this](const model::CheckedBatch& batch) { return std::min(cut_, batch.runs.size()); }})
+                   .value()) {}
 
 absl::Status HybridSubject::Step(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages, size_t cut,
                                  model::Logits* logits) {

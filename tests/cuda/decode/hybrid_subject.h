@@ -41,9 +41,9 @@ class TestPool {
 // A model, the engine on the CPU, and hybrid steps.
 class HybridSubject {
  public:
-  // device: null: the first GPU.
+  // device: null: the first GPU. device_pages: as CudaDecodeOptions.
   HybridSubject(const weights::WeightSegment& segment, int64_t max_rows, int64_t kv_pages,
-                device::Device* device = nullptr);
+                device::Device* device = nullptr, int64_t device_pages = 0);
 
   const weights::ModelSpec& spec() const { return segment_.spec(); }
   const model::ModelWeights& weights() const { return weights_; }
