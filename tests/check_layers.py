@@ -25,7 +25,7 @@ MAY_INCLUDE = {
     "kv": {"base", "platform", "tensor", "inference"},
     "model": {"base", "platform", "tensor", "kernels", "weights", "inference", "kv"},
     "experts": {"base", "model"},
-    "roofline": {"base", "tensor", "device", "weights", "model"},
+    "roofline": {"base", "tensor", "device", "weights", "inference", "kv", "model"},
     "engine": {"base", "platform", "tensor", "kernels", "device", "weights", "kv", "model", "roofline"},
     "text": {"base", "inference"},
     "checkpoint": {"base", "tensor", "weights", "model", "text"},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
+#include "common/roofline/prompt_forecast.h"
 #include "common/roofline/shapes.h"
 
 namespace moestro::roofline {
@@ -14,9 +15,9 @@ namespace {
 constexpr double kLatentPhases = 11;
 constexpr double kGroupedPhases = 9;
 
-double Phases(const weights::ModelSpec& spec) {
-  return static_cast<double>(spec.num_layers) * (spec.kv_lora_rank > 0 ? kLatentPhases : kGroupedPhases);
-}
+double LayerPhases(const weights::ModelSpec& spec) { return spec.kv_lora_rank > 0 ? kLatentPhases : kGroupedPhases; }
+
+double Phases(const weights::ModelSpec& spec) { return static_cast<double>(spec.num_layers) * LayerPhases(spec); }
 
 model::ModelWeights Shapes(const weights::ModelSpec& spec, DType format) {
   return ShapesOnly(spec, [&](const model::ModelTensor& tensor) {
@@ -47,17 +48,21 @@ double ReadRate(const CpuMachine& machine) {
 
 double InputBytes(const PackedMatrix& matrix) { return 2 * static_cast<double>(matrix.cols); }
 
-// BF16 inputs of a row's products in all layers. Every socket needs all of them.
-double InputBytes(const weights::ModelSpec& spec, const model::ModelWeights& weights) {
-  double bytes = 0;
-  for (const model::LayerWeights& layer : weights.layers) {
-    const model::FeedForwardWeights& mlps = layer.feed_forward;
-    bytes += 4 * static_cast<double>(spec.hidden_size);  // of attention and of the MLPs
-    if (spec.q_lora_rank > 0) bytes += InputBytes(layer.attention.q_b);
-    bytes += InputBytes(layer.attention.o) + InputBytes(mlps.dense.down);
-    if (mlps.experts.empty()) continue;
+// BF16 inputs of a row's products in a layer. Every socket needs all of them.
+double InputBytes(const weights::ModelSpec& spec, const model::LayerWeights& layer) {
+  const model::FeedForwardWeights& mlps = layer.feed_forward;
+  double bytes = 4 * static_cast<double>(spec.hidden_size);  // of attention and of the MLPs
+  if (spec.q_lora_rank > 0) bytes += InputBytes(layer.attention.q_b);
+  bytes += InputBytes(layer.attention.o) + InputBytes(mlps.dense.down);
+  if (!mlps.experts.empty()) {
     bytes += static_cast<double>(spec.experts_per_token) * InputBytes(mlps.experts.front().down);
   }
+  return bytes;
+}
+
+double InputBytes(const weights::ModelSpec& spec, const model::ModelWeights& weights) {
+  double bytes = 0;
+  for (const model::LayerWeights& layer : weights.layers) bytes += InputBytes(spec, layer);
   return bytes;
 }
 
@@ -73,24 +78,42 @@ ModelCount CountModelInFormat(const weights::ModelSpec& spec, DType format) {
   return CountModel(spec, Shapes(spec, format));
 }
 
+CpuLayers::CpuLayers(const CpuMachine& machine, const weights::ModelSpec& spec, DType format)
+    : machine_(machine), spec_(spec), format_(format), count_(CountModelInFormat(spec, format)) {
+  const model::ModelWeights shapes = Shapes(spec, format);
+  for (const model::LayerWeights& layer : shapes.layers) input_bytes_.push_back(InputBytes(spec, layer));
+}
+
+CpuSeconds CpuLayers::Layer(int64_t index, model::MlaForm form, double before, double rows) const {
+  const auto experts = static_cast<double>(spec_.num_experts), taken = static_cast<double>(spec_.experts_per_token);
+  const double met = spec_.num_experts == 0 ? 0 : experts * (1 - std::pow(1 - taken / experts, rows));
+  const LayerCount& layer = count_.layers[static_cast<size_t>(index)];
+  const double elements =
+      layer.attention.elements + layer.router.elements + layer.dense.elements + taken * layer.expert.elements;
+  return {.read = (layer.attention.bytes + layer.router.bytes + layer.dense.bytes + met * layer.expert.bytes) /
+                  ReadRate(machine_),
+          .compute = 2 * rows * elements / ProductRate(machine_, format_) +
+                     AttentionOperations(spec_, form, spec_.WindowOf(index), before, rows) / AttentionRate(machine_),
+          .exchange = ExchangeSeconds(machine_, rows * input_bytes_[static_cast<size_t>(index)]),
+          .wait = LayerPhases(spec_) * machine_.phase_seconds};
+}
+
+CpuSeconds CpuLayers::Head() const {
+  return {.read = count_.head.bytes / ReadRate(machine_),
+          .compute = 2 * count_.head.elements / ProductRate(machine_, format_)};
+}
+
 CpuSeconds PromptSeconds(const CpuMachine& machine, const weights::ModelSpec& spec, DType format, int64_t tokens) {
-  const ModelCount model = CountModelInFormat(spec, format);
-  const auto rows = static_cast<double>(tokens);
-  const auto experts = static_cast<double>(spec.num_experts), taken = static_cast<double>(spec.experts_per_token);
-  const double met = spec.num_experts == 0 ? 0 : experts * (1 - std::pow(1 - taken / experts, rows));
-  double bytes = model.head.bytes, products = 2 * model.head.elements, attention = 0;
+  const CpuLayers layers(machine, spec, format);
+  CpuSeconds sum = layers.Head();
   for (int64_t l = 0; l < spec.num_layers; ++l) {
-    const LayerCount& layer = model.layers[static_cast<size_t>(l)];
-    bytes += layer.attention.bytes + layer.router.bytes + layer.dense.bytes + met * layer.expert.bytes;
-    products +=
-        2 * rows *
-        (layer.attention.elements + layer.router.elements + layer.dense.elements + taken * layer.expert.elements);
-    attention += AttentionFlops(spec, model::MlaForm::kUnabsorbed, VisiblePairs(0, rows, spec.WindowOf(l)));
+    const CpuSeconds layer = layers.Layer(l, model::MlaForm::kUnabsorbed, 0, static_cast<double>(tokens));
+    sum.read += layer.read;
+    sum.compute += layer.compute;
+    sum.exchange += layer.exchange;
+    sum.wait += layer.wait;
   }
-  return {.read = bytes / ReadRate(machine),
-          .compute = products / ProductRate(machine, format) + attention / AttentionRate(machine),
-          .exchange = ExchangeSeconds(machine, rows * InputBytes(spec, Shapes(spec, format))),
-          .wait = Phases(spec) * machine.phase_seconds};
+  return sum;
 }
 
 CpuSeconds DecodeSeconds(const CpuMachine& machine, const weights::ModelSpec& spec, DType format, int64_t position) {

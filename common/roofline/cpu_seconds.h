@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/roofline/work_count.h"
 #include "common/tensor/dtype.h"
@@ -45,6 +46,23 @@ struct CpuSeconds {
 // A model whose linear layers have the type `format`: kF8E4M3, kI8 or kBF16. The head stays BF16, and so does MLA's
 // kv_b beside I8: the segment has it in 16 bits.
 ModelCount CountModelInFormat(const weights::ModelSpec& spec, DType format);
+
+// The layers of a model, one by one. Tokens spread evenly over the experts.
+class CpuLayers {
+ public:
+  // machine and spec outlive it. format: as above.
+  CpuLayers(const CpuMachine& machine, const weights::ModelSpec& spec, DType format);
+  // Of a pass of `rows` rows after `before` others.
+  CpuSeconds Layer(int64_t index, model::MlaForm form, double before, double rows) const;
+  CpuSeconds Head() const;  // for one row
+
+ private:
+  const CpuMachine& machine_;
+  const weights::ModelSpec& spec_;
+  const DType format_;
+  const ModelCount count_;
+  std::vector<double> input_bytes_;  // of a row, by layer
+};
 
 // A prompt of `tokens` tokens from position 0, un-absorbed, in one pass. Tokens spread evenly over the experts.
 CpuSeconds PromptSeconds(const CpuMachine& machine, const weights::ModelSpec& spec, DType format, int64_t tokens);

@@ -4,38 +4,18 @@
 #include <limits>
 #include <vector>
 
-#include "common/base/math.h"
 #include "common/base/status.h"
-#include "common/model/buffer.h"
+#include "common/model/scratch_pages.h"
 
 namespace moestro::decode {
 namespace {
 
 constexpr int kRepeats = 4;
 
-// Pages of one sequence, for this measurement alone.
-class ScratchPages {
- public:
-  ScratchPages(const weights::ModelSpec& spec, int64_t tokens)
-      : geometry_{.num_layers = spec.num_layers,
-                  .kv_dim = spec.kv_dim(),
-                  .kv_heads = spec.num_kv_heads,
-                  .page_count = CeilDiv(tokens, kv::kPageTokens)},
-        memory_(geometry_.page_count * geometry_.page_bytes()) {
-    for (uint32_t page = 0; page < geometry_.page_count; ++page) list_.push_back(page);
-  }
-  kv::KvPages pages() const { return {geometry_, memory_.get(), list_}; }
-
- private:
-  kv::KvGeometry geometry_;
-  model::Buffer<uint8_t> memory_;
-  std::vector<uint32_t> list_;
-};
-
 class Measurement {
  public:
   Measurement(HybridForward& forward, int64_t rows)
-      : shared_(forward.shared()), lane_(forward.lane(0)), rows_(rows), scratch_(shared_.spec, rows) {}
+      : shared_(forward.shared()), lane_(forward.lane(0)), rows_(rows), scratch_(shared_.spec, 0, rows) {}
 
   absl::StatusOr<LayerTimes> Run() {
     const weights::ModelSpec& spec = shared_.spec;
@@ -97,7 +77,7 @@ class Measurement {
   LaneShared& shared_;
   Lane& lane_;
   const int64_t rows_;
-  const ScratchPages scratch_;
+  const model::ScratchPages scratch_;
   std::unique_ptr<device::Event> done_;
 };
 
