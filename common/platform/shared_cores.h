@@ -4,10 +4,12 @@
 // begins has its cores within a layer of the other's model.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/platform/lock_file.h"
 #include "common/platform/worker_pool.h"
@@ -29,6 +31,12 @@ class SharedCores {  // for the thread that runs the pool
   // From the next run of the pool, its workers are all of them while no other role computes, and its own ones
   // otherwise. Returns their number. A system call. Not during a run.
   int Follow();
+
+  // For measurements when roles start. Calls `measure` with the role's own workers active, then once more with all of
+  // them if there are more and no other role computes. Roles take turns; one that has waited for `patience` goes on all
+  // the same. Returns the first error. Afterwards the own workers are active.
+  absl::Status Measure(absl::FunctionRef<absl::Status(bool alone)> measure,
+                       std::chrono::milliseconds patience = std::chrono::seconds(3));
 
  private:
   SharedCores(int descriptor, Role role, WorkerPool& pool) : file_(descriptor), role_(role), pool_(pool) {}

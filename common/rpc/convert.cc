@@ -130,4 +130,47 @@ PrefillProgress FromProto(const v1::PrefillProgress& progress) {
   return {.done_tokens = progress.done_tokens(), .total_tokens = progress.total_tokens()};
 }
 
+v1::PromptWay ToProto(PromptWay way) {
+  if (way == PromptWay::kChunked) return v1::PROMPT_WAY_CHUNKED;
+  return way == PromptWay::kInPlace ? v1::PROMPT_WAY_IN_PLACE : v1::PROMPT_WAY_STREAMED;
+}
+
+std::optional<PromptWay> FromProto(v1::PromptWay way) {
+  for (const PromptWay known : kPromptWays) {
+    if (ToProto(known) == way) return known;
+  }
+  return std::nullopt;
+}
+
+v1::CostsResponse ToProto(const std::vector<PromptCost>& costs) {
+  v1::CostsResponse response;
+  for (const PromptCost& cost : costs) {
+    v1::PromptCost& proto = *response.add_costs();
+    proto.set_way(ToProto(cost.way));
+    proto.set_alone(cost.alone);
+    proto.set_decoding(cost.decoding);
+    for (const PromptCost::Point& point : cost.points) {
+      proto.add_tokens(point.tokens);
+      proto.add_seconds(point.seconds);
+      proto.add_slack_seconds(point.slack);
+    }
+    proto.set_seconds_per_pair(cost.seconds_per_pair);
+  }
+  return response;
+}
+
+std::vector<PromptCost> FromProto(const v1::CostsResponse& response) {
+  std::vector<PromptCost> costs;
+  for (const v1::PromptCost& proto : response.costs()) {
+    const std::optional<PromptWay> way = FromProto(proto.way());
+    const int points = proto.tokens_size();
+    if (!way || proto.seconds_size() != points || proto.slack_seconds_size() != points) continue;
+    PromptCost cost{.way = *way, .alone = proto.alone(), .decoding = proto.decoding()};
+    for (int i = 0; i < points; ++i) cost.points.push_back({proto.tokens(i), proto.seconds(i), proto.slack_seconds(i)});
+    cost.seconds_per_pair = proto.seconds_per_pair();
+    if (IsPlausible(cost) && costs.size() < kMaxPromptCosts) costs.push_back(std::move(cost));
+  }
+  return costs;
+}
+
 }  // namespace moestro

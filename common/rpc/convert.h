@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "common/inference/prompt_costs.h"
 #include "common/inference/types.h"
 #include "moestro/v1/types.pb.h"
 
@@ -19,6 +21,8 @@ v1::PositionScore ToProto(const ScoredToken& score);
 v1::FinishReason ToProto(FinishReason reason);
 v1::PrefillPath ToProto(PrefillPath path);
 v1::PrefillProgress ToProto(const PrefillProgress& progress);
+v1::PromptWay ToProto(PromptWay way);
+v1::CostsResponse ToProto(const std::vector<PromptCost>& costs);
 
 // A kind that this version does not know stays a number that is none of the enumerators.
 Constraint FromProto(const v1::Constraint& constraint);
@@ -32,5 +36,8 @@ Token FromProto(const v1::Token& token);
 ScoredToken FromProto(const v1::PositionScore& score);
 FinishReason FromProto(v1::FinishReason reason);
 PrefillProgress FromProto(const v1::PrefillProgress& progress);
+std::optional<PromptWay> FromProto(v1::PromptWay way);
+// Those that are plausible, the first kMaxPromptCosts of them.
+std::vector<PromptCost> FromProto(const v1::CostsResponse& response);
 
 }  // namespace moestro

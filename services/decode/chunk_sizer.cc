@@ -7,9 +7,6 @@
 namespace moestro::decode {
 namespace {
 
-// Forecasts have some error, so they must stay within this share of the bound.
-constexpr double kTargetShare = 0.9;
-
 // A class without a new measurement is forgotten after this many steps with prompts. It may have been measured while
 // the machine was busy, or with a shorter context. Trying it anew costs at most one slow step in this many.
 constexpr int64_t kForgetAfter = 64;

@@ -22,6 +22,8 @@ class ChunkSizer {
   };
   // Included in every step at any cost: a prompt makes progress even when decoding alone exceeds the bound.
   static constexpr int64_t kMinRows = 8;
+  // Forecasts have some error, so they must stay within this share of the bound.
+  static constexpr double kTargetShare = 0.9;
 
   explicit ChunkSizer(const Options& options) : options_(options) {}
 

@@ -48,8 +48,10 @@ v1::SessionResponse ToReply(const TokenStream::Event& event) {
 }  // namespace
 
 void DecodeRpc::Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop,
-                      text::grammar::VocabularyGrammars* grammars, const std::string& fingerprint) {
+                      text::grammar::VocabularyGrammars* grammars, const std::string& fingerprint,
+                      const std::vector<PromptCost>& costs) {
   fingerprint_ = fingerprint;
+  costs_ = ToProto(costs);
   grammars_ = grammars;
   pool_ = pool;
   leases_ = leases;
@@ -60,6 +62,15 @@ grpc::Status DecodeRpc::Session(grpc::ServerContext* context, Stream* stream) {
   std::string request_id;
   return session_.Handle(
       *context, [&] { return RunSession(*context, *stream, request_id); }, request_id);
+}
+
+grpc::Status DecodeRpc::Costs(grpc::ServerContext* context, const v1::CostsRequest* /*request*/,
+                              v1::CostsResponse* response) {
+  return costs_method_.Handle(*context, [&]() -> absl::Status {
+    if (loop_ == nullptr) return absl::UnavailableError("decode is still loading");
+    *response = costs_;
+    return absl::OkStatus();
+  });
 }
 
 absl::Status DecodeRpc::CheckWeights(const v1::SessionRequest::Reserve& reserve) const {

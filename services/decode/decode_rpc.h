@@ -6,7 +6,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "common/inference/prompt_costs.h"
 #include "common/kv/pool.h"
 #include "common/rpc/handler.h"
 #include "common/text/grammar/vocabulary_grammars.h"
@@ -20,17 +22,22 @@ namespace moestro::decode {
 class DecodeRpc final : public v1::DecodeService::Service {
  public:
   DecodeRpc(MetricsRegistry& registry, std::chrono::seconds lease_timeout)
-      : session_(registry, "Decode.Session"), lease_timeout_(lease_timeout), watch_(lease_timeout) {}
+      : session_(registry, "Decode.Session"),
+        costs_method_(registry, "Decode.Costs"),
+        lease_timeout_(lease_timeout),
+        watch_(lease_timeout) {}
 
   // Until this call, every Session fails as UNAVAILABLE. All pointers must outlive the RPC server. `fingerprint` is
   // that of the weights that the loop computes with.
   void Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop, text::grammar::VocabularyGrammars* grammars,
-             const std::string& fingerprint);
+             const std::string& fingerprint, const std::vector<PromptCost>& costs = {});
   // Called at the owner's clock tick. Returns the number of leases that expired.
   int ExpireLeases() { return watch_.Expire(LeaseWatch::Clock::now()); }
 
   grpc::Status Session(grpc::ServerContext* context,
                        grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>* stream) override;
+  grpc::Status Costs(grpc::ServerContext* context, const v1::CostsRequest* request,
+                     v1::CostsResponse* response) override;
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>;
@@ -47,8 +54,10 @@ class DecodeRpc final : public v1::DecodeService::Service {
   absl::Status Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens, int64_t& sent);
 
   const RpcMethod session_;
+  const RpcMethod costs_method_;
   const std::chrono::seconds lease_timeout_;
   std::string fingerprint_;                                // written before loop_
+  v1::CostsResponse costs_;                                // the same
   text::grammar::VocabularyGrammars* grammars_ = nullptr;  // the same
   std::atomic<kv::KvPool*> pool_{nullptr};
   std::atomic<LeaseTable*> leases_{nullptr};

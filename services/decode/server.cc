@@ -30,6 +30,7 @@
 #include "services/decode/hybrid_device.h"
 #include "services/decode/lease_table.h"
 #include "services/decode/metrics.h"
+#include "services/decode/prompt_costs.h"
 
 namespace moestro::decode {
 namespace {
@@ -116,6 +117,7 @@ class DecodeServer {
     MOE_ASSIGN_OR_RETURN(
         pool_, CreatePool(config_, *weights_, workers_->domains()));  // a GPU has a place for all of its pages
     MOE_ASSIGN_OR_RETURN(ForwardPass * forward, BuildForward());
+    const std::vector<PromptCost> costs = MeasuredCosts(*forward);
     leases_.emplace(*pool_, config_.reserve_ahead_tokens);
     loop_.emplace(*forward, *pool_, *leases_, metrics_, loop_options_);
     server_.Watch(loop_->heartbeat());
@@ -123,7 +125,7 @@ class DecodeServer {
     grammars_.emplace(
         [this, fingerprint] { return LoadTokenizer(RoleAddress(config_.node, "weight_store"), fingerprint); },
         static_cast<int32_t>(weights_->spec().vocab_size));
-    rpc_.Serve(pool_.get(), &*leases_, &*loop_, &*grammars_, fingerprint);
+    rpc_.Serve(pool_.get(), &*leases_, &*loop_, &*grammars_, fingerprint, costs);
     server_.rpc().SetServing(true);
     spdlog::info(
         "ready: {} kernels, {} threads on CPUs {} ({} while prefill computes nothing) in {} NUMA domains "
@@ -188,6 +190,17 @@ class DecodeServer {
     }
     MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, kernels_, *workers_, options));
     return &cpu_forward_.emplace(*engine_);
+  }
+
+  // Without them the router goes by its own numbers, so a failure costs no more than that. A trace records whole passes
+  // of requests only.
+  std::vector<PromptCost> MeasuredCosts(ForwardPass& forward) {
+    if (trace_ != nullptr) return {};
+    const auto costs = MeasurePromptCosts(forward, loop_options_.chunks, loop_options_.max_batch, *cores_);
+    if (costs.ok()) return *costs;
+    spdlog::warn("what prompts take could not be measured, so the router does not predict it: {}",
+                 std::string(costs.status().message()));
+    return {};
   }
 
   // Handles leases that were not started, pages of dead writers, and gauges.

@@ -55,7 +55,9 @@ int main(int argc, char** argv) {
   app.add_option("--ring-slots", stream.ring_slots, "Experts in device memory at once; 0: as many as fit");
   app.add_option("--min-pass-tokens", stream.min_pass_tokens,
                  "Shortest pass into which a streamed prompt is cut; it is cut only where memory forces it");
-  app.add_option("--stream-from-tokens", stream.from_tokens, "Shortest prompt that is streamed, in new tokens");
+  app.add_option(
+      "--stream-from-tokens", stream.from_tokens,
+      "Shortest prompt that is streamed, in new tokens, if the router does not say how (its --path-policy paper)");
   app.add_option("--trace-file", stream.trace_file, "Timeline of the last streamed prompt, for chrome://tracing");
   return moestro::RunRole(app, argc, argv, "prefill", config.node, [&]() -> absl::Status {
     MOE_ASSIGN_OR_RETURN(config.lent_cpus, moestro::TakeCpuShare(config.share, moestro::CpuRole::kPrefill));

@@ -88,6 +88,14 @@ absl::Status MultiDevicePrefill::CheckFits(IndexRange positions, model::MlaForm 
   return selected[0].device->single->CheckFits(positions, form);
 }
 
+absl::Status MultiDevicePrefill::CheckFitsTogether(IndexRange positions, model::MlaForm form, int64_t devices) const {
+  std::vector<SelectedDevice> group;
+  for (const PromptDevice& device : std::span(devices_).first(static_cast<size_t>(devices))) {
+    group.push_back({&device, nullptr});
+  }
+  return GroupOf(group).CheckFits(positions, form);
+}
+
 absl::Status MultiDevicePrefill::Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages,
                                      model::MlaForm form, absl::FunctionRef<absl::Status()> interrupted,
                                      const StreamEvents& events,

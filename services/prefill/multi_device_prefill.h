@@ -42,6 +42,8 @@ class MultiDevicePrefill final : public PromptPrefill {
   // All devices are of one kind.
   model::MlaForm FormFor(model::MlaForm wanted) const override { return devices_[0].single->FormFor(wanted); }
   absl::Status CheckFits(IndexRange positions, model::MlaForm form) override;
+  // Whether the first so many devices, 2 or more, can compute it together, usable now or not.
+  absl::Status CheckFitsTogether(IndexRange positions, model::MlaForm form, int64_t devices) const;
   absl::Status Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages, model::MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;

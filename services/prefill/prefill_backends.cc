@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,8 @@
 #include "common/engine/cuda/backend.h"
 #include "common/engine/host/host_prefill.h"
 #include "common/engine/host/host_rank_kernels.h"
+#include "services/prefill/prompt_costs.h"
+#include "services/prefill/stream/measure.h"
 
 namespace moestro::prefill {
 namespace {
@@ -285,6 +288,41 @@ void PrefillBackends::UsePool(const std::shared_ptr<const kv::KvPoolMapping>& po
   for (Named& each : named_) {
     if (each.opened) PinPool(*each.opened);
   }
+}
+
+absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
+  const std::vector<const Device*> open = opened();
+  if (open.empty()) return std::vector<PromptCost>();
+  const weights::ModelSpec& spec = model_->segment->spec();
+  StreamPrefill& first = *open.front()->prefill;
+  const int64_t longest = spec.max_position_embeddings;
+  const auto form_of = [&](int64_t tokens) { return first.FormFor(config_.mla_form.ForPrompt(tokens)); };
+  StreamMeasureOptions options{.form = form_of(longest)};
+  // A GPU computes few rows no faster than some hundreds. The host computes as in place, in tiles.
+  const bool is_gpu = named_[0].name.cuda_ordinal.has_value();
+  for (const int64_t rows : {is_gpu ? int64_t{256} : int64_t{config_.chunk_tokens} / 4,
+                             is_gpu ? int64_t{2048} : int64_t{config_.chunk_tokens}}) {
+    if (rows >= 1 && rows <= longest && first.Plan(rows, options.form).ok()) options.rows.push_back(rows);
+  }
+  if (options.rows.empty()) return std::vector<PromptCost>();
+  MOE_ASSIGN_OR_RETURN(const roofline::LayerTimes times, MeasureStream(first, spec, options));
+  const bool may_borrow = config_.stream.borrows() && named_.back().opened;
+  std::vector<PromptCost> costs;
+  for (const bool alone : {false, true}) {
+    const int64_t devices = std::ssize(open) - (may_borrow && !alone ? 1 : 0);
+    if (devices == 0) continue;
+    const auto shape = [&](int64_t tokens) -> std::optional<StreamShape> {
+      const model::MlaForm form = form_of(tokens);
+      if (devices > 1 && group_->CheckFitsTogether({0, tokens}, form, devices).ok()) {
+        return StreamShape{form, {.devices = devices, .own_processors = is_gpu}};
+      }
+      const auto plan = first.Plan(tokens, form);
+      if (!plan.ok()) return std::nullopt;
+      return StreamShape{form, {.passes = plan->passes}};
+    };
+    costs.push_back(StreamedCost(spec, times, alone, shape));
+  }
+  return costs;
 }
 
 void PrefillBackends::BetweenPrompts(double now) {

@@ -10,6 +10,7 @@
 #include "common/device/device.h"
 #include "common/device/device_name.h"
 #include "common/device/pinning.h"
+#include "common/inference/prompt_costs.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/kv/lease_writer.h"
 #include "common/model/binding.h"
@@ -38,6 +39,10 @@ class PrefillBackends {
   // Sets the pool that prompts write from now on, or null. Prepares copies to it in the background. Call it between
   // prompts.
   void UsePool(const std::shared_ptr<const kv::KvPoolMapping>& pool);
+  // What streamed prompts take: on the role's own devices, and with a borrowed one. Measured on the first of the open
+  // ones; none: nothing.
+  // REQUIRES: no prompt runs. Errors are those of a streamed run.
+  absl::StatusOr<std::vector<PromptCost>> MeasureCosts();
   // Unmaps a pool whose owner has gone. Registered pages stay allocated when their name and contents are freed, and a
   // successor may need them. Also retries refused registrations, and devices that could not be opened: their memory may
   // be free by now. `now`: SteadySeconds.

@@ -23,6 +23,7 @@ PrefillJob ToJob(const v1::RunRequest& request) {
   job.sampling = FromProto(request.sampling());
   if (request.has_score()) job.score_top = static_cast<int32_t>(request.score().top());
   job.whole_machine = request.whole_machine();
+  job.way = FromProto(request.way());
   return job;
 }
 
@@ -86,6 +87,21 @@ grpc::Status PrefillRpc::Run(grpc::ServerContext* context, const v1::RunRequest*
     return status;
   };
   return run_.Handle(*context, run, request->request_id());
+}
+
+void PrefillRpc::SetCosts(const std::vector<PromptCost>& costs) {
+  MutexLock lock(mutex_);
+  costs_ = ToProto(costs);
+}
+
+grpc::Status PrefillRpc::Costs(grpc::ServerContext* context, const v1::CostsRequest* /*request*/,
+                               v1::CostsResponse* response) {
+  return costs_method_.Handle(*context, [&]() -> absl::Status {
+    if (runner_ == nullptr) return absl::UnavailableError("prefill is still loading");
+    MutexLock lock(mutex_);
+    *response = costs_;
+    return absl::OkStatus();
+  });
 }
 
 absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::RunRequest& request,

@@ -57,7 +57,8 @@ int64_t PrefillRunner::ChunkEnd(const PrefillJob& job, int64_t begin) const {
 // Scores need the logits of all positions; a streamed run gives few.
 bool PrefillRunner::StreamsFrom(const PrefillJob& job, int64_t begin) const {
   const int64_t left = job.prompt_tokens - begin;
-  if (streamed_ == nullptr || job.score_top || left < stream_.from_tokens) return false;
+  if (streamed_ == nullptr || job.score_top || left < 1) return false;
+  if (job.way ? *job.way != PromptWay::kStreamed : left < stream_.from_tokens) return false;
   const model::MlaForm form = streamed_->FormFor(FormAt(job, begin));
   const absl::Status fits = streamed_->CheckFits({begin, job.prompt_tokens}, form);
   if (!fits.ok()) {

@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/base/heartbeat.h"
+#include "common/inference/prompt_costs.h"
 #include "common/kv/lease_writer.h"
 #include "common/model/engine.h"
 #include "common/model/sampler.h"
@@ -33,6 +34,8 @@ struct PrefillJob {
   std::optional<text::grammar::TokenMask> mask = {};  // what the constraint allows next; not set: there is none
   std::optional<int32_t> score_top;  // set: score all positions, with this many alternatives, instead of sampling
   bool whole_machine = false;        // streamed: use lent CPUs and a borrowed device
+  // In place or streamed, where that is possible; nullopt: streamed from StreamPath::from_tokens on.
+  std::optional<PromptWay> way = std::nullopt;
 };
 
 struct PrefillEvents {
@@ -48,7 +51,7 @@ struct PrefillEvents {
 struct StreamPath {
   // Asked before each prompt; null: it is not streamed. Empty: never.
   std::function<PromptPrefill*()> prefill = {};
-  int64_t from_tokens = 1;  // shortest, in tokens to compute
+  int64_t from_tokens = 1;  // shortest of those that say nothing, in tokens to compute
   std::string trace_file;   // of the last run; empty: none
   // Called before each prompt with the pool that it writes; empty: not called.
   std::function<void(const std::shared_ptr<const kv::KvPoolMapping>& pool)> use_pool = {};

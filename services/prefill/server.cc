@@ -5,7 +5,9 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/base/steady_seconds.h"
@@ -22,6 +24,7 @@
 #include "services/prefill/prefill_backends.h"
 #include "services/prefill/prefill_rpc.h"
 #include "services/prefill/prefill_runner.h"
+#include "services/prefill/prompt_costs.h"
 
 namespace moestro::prefill {
 namespace {
@@ -48,6 +51,7 @@ class PrefillServer {
     grammars_.emplace(
         [this, fingerprint] { return LoadTokenizer(RoleAddress(config_.node, "weight_store"), fingerprint); },
         static_cast<int32_t>(weights_->spec().vocab_size));
+    rpc_.SetCosts(MeasuredCosts());
     rpc_.Serve(&*runner_, &*grammars_, {fingerprint, Int8ActivationsFlag(config_.int8_activations)});
     server_.rpc().SetServing(true);
     spdlog::info(
@@ -79,10 +83,35 @@ class PrefillServer {
               .from_tokens = config_.stream.from_tokens,
               .trace_file = config_.stream.trace_file,
               .use_pool = [this](const auto& pool) { streaming_->UsePool(pool); },
-              .between_prompts = [this] { streaming_->BetweenPrompts(SteadySeconds()); }};
+              .between_prompts = [this] { BetweenPrompts(); }};
     }
     runner_.emplace(*engine_, *workers_, config_.mla_form, std::move(path), cores_.get());
     return absl::OkStatus();
+  }
+
+  // Other devices take other times.
+  void BetweenPrompts() {
+    streaming_->BetweenPrompts(SteadySeconds());
+    if (streaming_->state().open != measured_devices_) rpc_.SetCosts(MeasuredCosts());
+  }
+
+  // Without them the router goes by its own numbers, so a failure costs no more than that.
+  std::vector<PromptCost> MeasuredCosts() {
+    std::vector<PromptCost> costs;
+    const auto add = [&](const char* how, const absl::StatusOr<std::vector<PromptCost>>& measured) {
+      if (measured.ok()) {
+        costs.insert(costs.end(), measured->begin(), measured->end());
+      } else {
+        spdlog::warn("what prompts take {} could not be measured, so the router does not predict it: {}", how,
+                     std::string(measured.status().message()));
+      }
+    };
+    add("in place", MeasureInPlace(config_.mla_form, *engine_, *cores_));
+    if (streaming_ != nullptr) {
+      measured_devices_ = streaming_->state().open;
+      add("streamed", streaming_->MeasureCosts());
+    }
+    return costs;
   }
 
   absl::Status Tick() {
@@ -105,6 +134,7 @@ class PrefillServer {
   std::unique_ptr<SharedCores> cores_;
   std::unique_ptr<model::Engine> engine_;
   std::unique_ptr<PrefillBackends> streaming_;  // null: the settings name no device
+  int64_t measured_devices_ = 0;                // that were open at the last measurement
   std::optional<PrefillRunner> runner_;
   std::optional<text::grammar::VocabularyGrammars> grammars_;
   PrefillRpc rpc_;

@@ -68,7 +68,7 @@ RankShares ShareOut(int64_t tokens, int ranks) {
 absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                              DType linear, model::MlaForm form, int64_t tokens,
                                              const MemoryLimits& limits, int ranks, roofline::ExpertParallelism experts,
-                                             DType activations) {
+                                             DType activations, int64_t cached) {
   const model::ModelWeights weights = roofline::ShapesOnly(spec, linear);
   device::HardwareSpec shared = hardware;
   shared.copy_bytes_per_second = CopyRate(hardware, spec, weights, form, tokens, ranks, experts);
@@ -87,11 +87,11 @@ absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardwar
          return std::make_unique<SimRankGroup>(LinkOf(hardware), pointers);
        }});
   std::vector<model::EngineRow> rows(static_cast<size_t>(tokens));
-  for (int64_t i = 0; i < tokens; ++i) rows[static_cast<size_t>(i)].position = static_cast<int32_t>(i);
+  for (int64_t i = 0; i < tokens; ++i) rows[static_cast<size_t>(i)].position = static_cast<int32_t>(cached + i);
   rows.back().needs_logits = true;
   MOE_RETURN_IF_ERROR(prefill.Run(
       rows, {}, form, [] { return absl::OkStatus(); }, {}, [](int64_t, std::span<const float>) {}));
-  SimulatedRanks result{prefill.reports(), 0, ZigZagSplit(0, tokens, ranks).Imbalance()};
+  SimulatedRanks result{prefill.reports(), 0, ZigZagSplit(cached, cached + tokens, ranks).Imbalance()};
   for (const RankReport& rank : result.ranks) {
     result.wall_seconds = std::max(result.wall_seconds, rank.pipeline.counters.wall_seconds);
   }

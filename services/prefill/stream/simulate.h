@@ -17,9 +17,10 @@ struct SimulatedPrefill {
   PipelineReport report;  // in simulated seconds
 };
 
-// A prompt of `tokens` new tokens, nothing of it cached. limits.device_bytes 0: the machine's GPU memory.
+// A prompt of `tokens` new tokens after `cached` cached ones. limits.device_bytes 0: the machine's GPU memory.
 absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                                  DType linear, model::MlaForm form, int64_t tokens,
-                                                 const MemoryLimits& limits, const engine::CostOptions& costs = {});
+                                                 const MemoryLimits& limits, const engine::CostOptions& costs = {},
+                                                 int64_t cached = 0);
 
 }  // namespace moestro::prefill

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <utility>
+#include <vector>
+
 #include "tests/common/platform/child_process.h"
 
 namespace moestro {
@@ -44,6 +47,46 @@ TEST_F(SharedCoresTest, WhoeverComputesAloneHasAllCores) {
   EXPECT_EQ(prefill->Follow(), 1);
   prefill->End();
   EXPECT_EQ(decode->Follow(), 3);
+}
+
+TEST_F(SharedCoresTest, MeasuresWithItsOwnCoresAndWithAll) {
+  WorkerPool decode_pool({.threads = 2, .lent_cpus = {cpu_}}), prefill_pool({.threads = 1, .lent_cpus = {cpu_}});
+  const auto decode = Open(Role::kDecode, decode_pool), prefill = Open(Role::kPrefill, prefill_pool);
+  std::vector<std::pair<bool, int>> calls;
+  const auto measure = [&](bool alone) {
+    EXPECT_EQ(prefill->Follow(), 1) << "a role that measures computes";
+    calls.emplace_back(alone, decode_pool.active_threads());
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(decode->Measure(measure).ok());
+  EXPECT_EQ(calls, (std::vector<std::pair<bool, int>>{{false, 2}, {true, 3}}));
+  EXPECT_EQ(decode_pool.active_threads(), 2);
+  EXPECT_EQ(prefill->Follow(), 2) << "the measurement is over";
+
+  prefill->Begin();
+  calls.clear();
+  EXPECT_TRUE(decode->Measure(measure).ok());
+  EXPECT_EQ(calls, (std::vector<std::pair<bool, int>>{{false, 2}})) << "the others' cores are not free";
+  prefill->End();
+  EXPECT_EQ(decode->Measure([](bool) { return absl::InternalError("NaN"); }), absl::InternalError("NaN"));
+}
+
+TEST_F(SharedCoresTest, MeasurementsTakeTurns) {
+  WorkerPool decode_pool(1), prefill_pool(1);
+  const auto decode = Open(Role::kDecode, decode_pool), prefill = Open(Role::kPrefill, prefill_pool);
+  int waited = 0;
+  EXPECT_TRUE(decode
+                  ->Measure([&](bool) {
+                    // Does not wait for ever for one that hangs.
+                    return prefill->Measure(
+                        [&](bool) {
+                          ++waited;
+                          return absl::OkStatus();
+                        },
+                        std::chrono::milliseconds(20));
+                  })
+                  .ok());
+  EXPECT_EQ(waited, 1);
 }
 
 TEST_F(SharedCoresTest, ADeadRoleComputesNothing) {

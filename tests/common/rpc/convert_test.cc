@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace moestro {
 namespace {
 
@@ -77,6 +79,44 @@ TEST(ConvertTest, AScoreWithoutALogprobStaysWithout) {
   ASSERT_EQ(next.top.size(), 1u);
   EXPECT_EQ(next.top[0].id, 9);
   EXPECT_EQ(next.top[0].logprob, -1.5f);
+}
+
+TEST(ConvertTest, CostsKeepTheirPoints) {
+  const PromptCost cost{.way = PromptWay::kStreamed,
+                        .alone = true,
+                        .decoding = 2,
+                        .points = {{16, 0.5, 0.25}, {32, 0.75, 0}},
+                        .seconds_per_pair = 1e-9};
+  const std::vector<PromptCost> costs = FromProto(ToProto(std::vector<PromptCost>{cost, cost}));
+  ASSERT_EQ(costs.size(), 2u);
+  EXPECT_EQ(costs[1].way, PromptWay::kStreamed);
+  EXPECT_TRUE(costs[1].alone);
+  EXPECT_EQ(costs[1].decoding, 2u);
+  ASSERT_EQ(costs[1].points.size(), 2u);
+  EXPECT_EQ(costs[1].points[0].slack, 0.25);
+  EXPECT_EQ(costs[1].points[1].tokens, 32u);
+  EXPECT_EQ(costs[1].points[1].seconds, 0.75);
+  EXPECT_EQ(costs[1].seconds_per_pair, 1e-9);
+}
+
+TEST(ConvertTest, CostsThatMakeNoSenseAreLeftOut) {
+  v1::CostsResponse response;
+  const auto add = [&] {
+    v1::PromptCost& cost = *response.add_costs();
+    cost.set_way(v1::PROMPT_WAY_CHUNKED);
+    cost.add_tokens(16);
+    cost.add_seconds(1);
+    cost.add_slack_seconds(0);
+    return &cost;
+  };
+  add();
+  add()->set_way(v1::PROMPT_WAY_UNSPECIFIED);
+  add()->set_way(static_cast<v1::PromptWay>(9));
+  add()->add_seconds(2);
+  add()->set_seconds(0, std::nan(""));
+  EXPECT_EQ(FromProto(response).size(), 1u);
+  for (size_t i = 0; i < 2 * kMaxPromptCosts; ++i) add();
+  EXPECT_EQ(FromProto(response).size(), kMaxPromptCosts);
 }
 
 TEST(ConvertTest, ALeaseKeepsItsPagesInOrder) {

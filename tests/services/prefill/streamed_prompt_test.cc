@@ -112,6 +112,35 @@ TEST_F(StreamedPromptTest, TheSameTokenWithProgressForEveryLayer) {
   EXPECT_FALSE(expected.streamed.has_value());
 }
 
+// Whatever the length. A way that is not there is not taken.
+TEST_F(StreamedPromptTest, TheWayThatTheRouterSays) {
+  const auto device = Device();
+  const auto job = [](int tokens, PromptWay way) {
+    PrefillJob asked = Job(tokens);
+    asked.way = way;
+    return asked;
+  };
+  const int less = static_cast<int>(kFrom) - 5, more = static_cast<int>(kFrom) + 5;
+  EXPECT_FALSE(Run(device.get(), job(more, PromptWay::kInPlace)).streamed.has_value());
+  EXPECT_TRUE(Run(device.get(), job(less, PromptWay::kStreamed)).streamed.has_value());
+  EXPECT_FALSE(Run(nullptr, job(less, PromptWay::kStreamed)).streamed.has_value());
+  EXPECT_TRUE(Run(device.get(), Job(more)).streamed.has_value());
+  EXPECT_FALSE(Run(device.get(), Job(less)).streamed.has_value());
+}
+
+TEST_F(StreamedPromptTest, MeasuresWhatPromptsTake) {
+  const auto device = Device();
+  const auto costs = device->MeasureCosts();
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  ASSERT_EQ(costs->size(), 2u);
+  for (const PromptCost& cost : *costs) {
+    EXPECT_EQ(cost.way, PromptWay::kStreamed);
+    EXPECT_TRUE(IsPlausible(cost));
+    EXPECT_EQ(cost.points.back().tokens, node_.spec().max_position_embeddings);
+  }
+  EXPECT_EQ(Run(device.get(), Job(60)).token->id, Run(nullptr, Job(60)).token->id) << "and nothing is left of it";
+}
+
 TEST_F(StreamedPromptTest, RenewsItsLeaseWithEveryLayer) {
   const KvLease lease = Reserve();
   const uint32_t before = node_.pool().Renewals(lease);

@@ -1,0 +1,71 @@
+#include "services/prefill/prompt_costs.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "common/base/status.h"
+#include "common/roofline/measure_layers.h"
+
+namespace moestro::prefill {
+
+using model::MlaForm;
+using roofline::LayerTimes;
+using roofline::PromptForecast;
+
+PromptCost InPlaceCost(const weights::ModelSpec& spec, const LayerTimes& times, MlaFormPolicy form, int64_t chunk,
+                       bool alone) {
+  const PromptForecast forecast(spec, times);
+  const int64_t longest = spec.max_position_embeddings;
+  const auto at = [&](int64_t tokens) {
+    return PromptCost::Point{.seconds = forecast.InPlace(form.ForPrompt(tokens), chunk, 0, tokens)};
+  };
+  return {.way = PromptWay::kInPlace,
+          .alone = alone,
+          .points = roofline::CostPoints(longest, at),
+          .seconds_per_pair = forecast.PairSeconds(form.ForPrompt(longest), chunk)};
+}
+
+PromptCost StreamedCost(const weights::ModelSpec& spec, const LayerTimes& times, bool alone,
+                        absl::FunctionRef<std::optional<StreamShape>(int64_t tokens)> shape) {
+  const PromptForecast forecast(spec, times);
+  PromptCost cost{.way = PromptWay::kStreamed, .alone = alone};
+  std::optional<StreamShape> longest;
+  const auto at = [&](int64_t tokens) -> std::optional<PromptCost::Point> {
+    const std::optional<StreamShape> found = shape(tokens);
+    if (!found) return std::nullopt;
+    longest = found;
+    return forecast.Streamed(found->form, found->streams, tokens);
+  };
+  cost.points = roofline::CostPoints(spec.max_position_embeddings, at);
+  if (!longest) return cost;
+  // A pass expands what comes before it once.
+  const int64_t pass = std::max<int64_t>(1, cost.points.back().tokens / longest->streams.passes);
+  const int64_t computing = longest->streams.own_processors ? longest->streams.devices : 1;
+  cost.seconds_per_pair = forecast.PairSeconds(longest->form, pass, computing);
+  return cost;
+}
+
+absl::StatusOr<std::vector<PromptCost>> MeasureInPlace(MlaFormPolicy form, model::Engine& engine, SharedCores& cores) {
+  const weights::ModelSpec& spec = engine.spec();
+  const int64_t chunk = engine.max_rows();
+  roofline::MeasureOptions options{.rows = roofline::RowsToMeasure(chunk)};
+  // First the form of long prompts, where attention matters.
+  options.forms = {form.ForPrompt(spec.max_position_embeddings)};
+  if (form.ForPrompt(1) != options.forms.front()) options.forms.push_back(form.ForPrompt(1));
+  std::vector<PromptCost> costs;
+  MOE_RETURN_IF_ERROR(cores.Measure([&](bool alone) -> absl::Status {
+    MOE_ASSIGN_OR_RETURN(
+        const LayerTimes times,
+        roofline::MeasureLayers(
+            spec, options,
+            [&](const model::ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted) {
+              return engine.Forward(batch, interrupted, [](int64_t, std::span<const float>) {});
+            },
+            [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }));
+    costs.push_back(InPlaceCost(spec, times, form, chunk, alone));
+    return absl::OkStatus();
+  }));
+  return costs;
+}
+
+}  // namespace moestro::prefill

@@ -1,0 +1,36 @@
+// What prompts take in this role, as it tells the router: measured when it starts, in a second or two.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/inference/prompt_costs.h"
+#include "common/model/engine.h"
+#include "common/platform/shared_cores.h"
+#include "common/roofline/prompt_forecast.h"
+#include "services/prefill/config.h"
+
+namespace moestro::prefill {
+
+// In place, with the role's own cores and with all. `cores` are those of the engine's workers. Errors are those of a
+// forward pass. REQUIRES: no prompt runs.
+absl::StatusOr<std::vector<PromptCost>> MeasureInPlace(MlaFormPolicy form, model::Engine& engine, SharedCores& cores);
+
+// The figures of one measurement of passes of `chunk` rows.
+PromptCost InPlaceCost(const weights::ModelSpec& spec, const roofline::LayerTimes& times, MlaFormPolicy form,
+                       int64_t chunk, bool alone);
+
+// How a prompt streams.
+struct StreamShape {
+  model::MlaForm form = model::MlaForm::kUnabsorbed;
+  roofline::PromptForecast::Streams streams;
+};
+// The figures of one measurement. `shape`: of a prompt of so many tokens; nullopt: the devices are too small for it and
+// for all longer ones.
+PromptCost StreamedCost(const weights::ModelSpec& spec, const roofline::LayerTimes& times, bool alone,
+                        absl::FunctionRef<std::optional<StreamShape>(int64_t tokens)> shape);
+
+}  // namespace moestro::prefill
