@@ -103,10 +103,10 @@ def heat_map(title, histogram, unit, description="", width=12):
     return panel(builder, title, queries, unit, width, 8, description, PromQueryFormat.HEATMAP)
 
 
-def quantiles(title, histogram, by="", description="", width=8):
+def quantiles(title, histogram, by="", description="", width=8, unit="s"):
     suffix = f" {{{{{by}}}}}" if by else ""
     queries = {f"p{round(q * 100)}{suffix}": quantile(q, histogram, by) for q in (0.5, 0.95)}
-    return lines(title, queries, "s", description, width)
+    return lines(title, queries, unit, description, width)
 
 
 GOOD_SHARE = ((None, "red"), (0.95, "green"))
@@ -141,6 +141,12 @@ DASHBOARDS = {
         lines("Clients that read too slowly", {"{{reason}}": rate("moestro_slow_clients_total", "reason")}, "reqps",
               "Calls that the router ended. stalled: no reply was read for write-stall-seconds; behind: too many "
               "replies waited."),
+        quantiles("Predicted paths: time over prediction", "moestro_path_prediction_ratio", "way",
+                  "Time to the first token over what was predicted when the way was chosen; 1: as predicted.",
+                  unit="short"),
+        lines("Predicted paths: correction", {
+            "{{way}}": "max by (way) (moestro_path_prediction_correction{})"}, "short",
+            "What predictions are multiplied with, by what prompts took. 0.25 and 4 are the bounds."),
         lines("Paths taken", {"{{path}}": rate("moestro_request_path_total", "path")}, "reqps"),
         lines("Goodput", {
             "tokens within 0.05 s": rate(INTER_TOKEN + "_bucket", labels=INTER_TOKEN_TARGET),

@@ -56,6 +56,7 @@ absl::Status ValidateRouterConfig(const RouterConfig& config) {
 
 PathSettings PathSettingsOf(const RouterConfig& config) {
   return {.unified = config.mode == PathMode::kUnified,
+          .predicted = config.path_policy == PathRule::kPredicted,
           .chunked_below_tokens = static_cast<uint32_t>(config.chunked_below_tokens),
           .decode_idle_window = std::chrono::seconds(config.decode_idle_window_seconds)};
 }

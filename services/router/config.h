@@ -17,6 +17,11 @@ enum class PathMode { kSplit, kUnified };
 inline constexpr std::array<Choice<PathMode>, 2> kPathModeWords = {
     {{"split", PathMode::kSplit}, {"unified", PathMode::kUnified}}};
 
+// How a node in split mode chooses (admission/choose_path.h).
+enum class PathRule { kPredicted, kPaper };
+inline constexpr std::array<Choice<PathRule>, 2> kPathRuleWords = {
+    {{"predicted", PathRule::kPredicted}, {"paper", PathRule::kPaper}}};
+
 struct RouterConfig {
   NodeOptions node;
   std::string grpc_address = "127.0.0.1:50051";  // the client API; loopback by default
@@ -32,7 +37,8 @@ struct RouterConfig {
   int recovery_seconds = 60;                     // how long requests wait for a role; above drain and start
   int write_stall_seconds = 30;                  // a client that reads nothing for this long is cut off
   PathMode mode = PathMode::kSplit;
-  int chunked_below_tokens = 2048;       // prompts with fewer new tokens go to decode in either mode
+  PathRule path_policy = PathRule::kPredicted;
+  int chunked_below_tokens = 2048;       // prompts with fewer new tokens are short: they go to decode in either mode
   int decode_idle_window_seconds = 300;  // decode counts as in use for this long after its last work
 };
 

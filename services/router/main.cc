@@ -53,8 +53,13 @@ int main(int argc, char** argv) {
   moestro::AddChoice(app, "--mode", moestro::router::kPathModeWords, config.mode,
                      "split: long prompts run in prefill, beside decode; unified: every prompt runs in decode, and "
                      "only Score needs prefill");
+  moestro::AddChoice(app, "--path-policy", moestro::router::kPathRuleWords, config.path_policy,
+                     "With --mode split: predicted: prompts run where the first token comes soonest, as the roles "
+                     "predict from what they measure at their start; paper: by --chunked-below-tokens, and in prefill "
+                     "by its --stream-from-tokens");
   app.add_option("--chunked-below-tokens", config.chunked_below_tokens,
-                 "With --mode split: prompts with fewer new (not cached) tokens run in decode, in chunks");
+                 "With --mode split: prompts with fewer new (not cached) tokens run in decode, in chunks. With "
+                 "--path-policy predicted: until the roles have measured, and where the prediction is within 10 %");
   app.add_option("--decode-idle-window-seconds", config.decode_idle_window_seconds,
                  "With --mode split: a long prompt gets the whole machine when decode has had no work for this long");
   return moestro::RunRole(app, argc, argv, "router", config.node, [&]() -> absl::Status {

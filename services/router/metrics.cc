@@ -82,6 +82,18 @@ RouterMetrics::RouterMetrics(MetricsRegistry& registry)
     time_to_first_token_[static_cast<size_t>(path)] = &registry.AddHistogram(
         "moestro_time_to_first_token_seconds", "From arrival to the first token", TimeToFirstTokenBuckets(), labels);
   }
+  for (const PromptWay way : kPromptWays) {
+    const MetricsRegistry::Labels labels{{"way", WayName(way)}};
+    prediction_ratio_[static_cast<size_t>(way)] = &registry.AddHistogram(
+        "moestro_path_prediction_ratio",
+        "Time to the first token, without waiting for KV pages, over the prediction that chose the prompt's way",
+        {0.25, 0.5, 0.67, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4}, labels);
+    prometheus::Gauge*& correction = prediction_correction_[static_cast<size_t>(way)];
+    correction = &registry.AddGauge(
+        "moestro_path_prediction_correction",
+        "What predictions are multiplied with, by what prompts took: within 0.25 and 4; 1 at first", labels);
+    correction->Set(1);
+  }
 }
 
 void RouterMetrics::CountRequest(RequestKind kind, const absl::Status& status, const RequestSummary& summary) {

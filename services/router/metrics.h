@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/inference/prompt_costs.h"
 #include "common/telemetry/metrics.h"
 #include "services/router/admission/roles.h"
 #include "services/router/request/types.h"
@@ -22,6 +23,10 @@ struct RouterMetrics {
   void CountRequest(RequestKind kind, const absl::Status& status, const RequestSummary& summary);
   // Generations that were admitted, by their first path.
   prometheus::Counter& Admitted(PrefillPath path) { return *admitted_[static_cast<size_t>(path)]; }
+  // Time to the first token, without waiting for pages, over what was predicted.
+  prometheus::Histogram& PredictionRatio(PromptWay way) { return *prediction_ratio_[static_cast<size_t>(way)]; }
+  // What predictions are multiplied with.
+  prometheus::Gauge& PredictionCorrection(PromptWay way) { return *prediction_correction_[static_cast<size_t>(way)]; }
   // By the path that led to the token.
   prometheus::Histogram& TimeToFirstToken(PrefillPath path) { return *time_to_first_token_[static_cast<size_t>(path)]; }
 
@@ -51,6 +56,8 @@ struct RouterMetrics {
   std::array<Outcomes, 2> requests_;                             // by RequestKind
   std::array<prometheus::Counter*, kPrefillPaths.size()> admitted_{};
   std::array<prometheus::Histogram*, kPrefillPaths.size()> time_to_first_token_{};
+  std::array<prometheus::Histogram*, kPromptWays.size()> prediction_ratio_{};
+  std::array<prometheus::Gauge*, kPromptWays.size()> prediction_correction_{};
 };
 
 // Increments a gauge for as long as this object lives.

@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <spdlog/spdlog.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -205,9 +207,27 @@ class Router {
     slow_clients_.CancelStalled();
     if (const auto model = board_.Described(); model.ok()) registry_.SetModelName((*model)->name);
     for (const Role role : kServingRoles) metrics_.role_up[static_cast<size_t>(role)]->Set(roles_.IsUp(role));
+    FollowCosts();
     const bool serving = Ready().ok();
     if (serving != was_serving) spdlog::info(serving ? "serving" : "not serving");
     return serving;
+  }
+
+  // A role that restarts may do so between two polls, so figures are asked for again and again; the same ones change
+  // nothing.
+  void FollowCosts() {
+    const bool again = polls_++ % kPollsBetweenCosts == 0;
+    for (const Role role : kServingRoles) {
+      bool& known = costs_known_[static_cast<size_t>(role)];
+      if (!roles_.IsUp(role)) {
+        if (std::exchange(known, false)) policy_.SetCosts(role, {});
+      } else if (!known || again) {
+        const auto costs = peers_.Costs(role);
+        known = costs.has_value();
+        policy_.SetCosts(role, costs.value_or(std::vector<PromptCost>()));
+      }
+    }
+    for (const PromptWay way : kPromptWays) metrics_.PredictionCorrection(way).Set(policy_.correction(way));
   }
 
   // For calls that neither queue nor run, such as tokenizing.
@@ -215,6 +235,7 @@ class Router {
   static constexpr std::chrono::milliseconds kPollInterval{500};
   // Checks every five seconds whether clients get answers.
   static constexpr int kPollsBetweenAnswers = 10;
+  static constexpr int kPollsBetweenCosts = 10;
   static constexpr std::chrono::milliseconds kAnswerTime{3000};
   static constexpr int kMostUnanswered = 3;
 
@@ -230,6 +251,9 @@ class Router {
   RoleMonitor roles_;
   AdmissionQueue queue_;
   PathPolicy policy_;
+  // Used by the thread that asks the roles only.
+  std::array<bool, kServingRoles.size()> costs_known_{};
+  int64_t polls_ = 0;
   const std::vector<Role> needed_roles_;
   RequestRunner runner_;
   SlowClients slow_clients_;

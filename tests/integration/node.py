@@ -133,6 +133,8 @@ class Node:
         if role == "router":
             command += ["--grpc-address", self.grpc_address, "--http-address", f"127.0.0.1:{self.http_port}"]
         flags = self.flags.get(role, [])
+        if role == "router" and "--path-policy" not in flags:
+            command += ["--path-policy", "paper"]  # the path depends on the request, not on the machine's speed
         if role == "decode" and "--poison-freed-pages" not in flags:
             command += ["--poison-freed-pages", "true"]  # whoever reads a page that is not its own gets an error
         return command + flags

@@ -302,7 +302,7 @@ def metric(port, name):
 def test_a_profile_for_each_number_of_devices(repo, cli, tiny_model, tmp_path, gpus, profile):
     run_dir, config = tmp_path / "node", tmp_path / "settings.toml"
     config.write_text('[prefill]\nstream-from-tokens = 64\ndevice-memory = "64MB"\ndevice-dense-bytes = "8MB"\n'
-                      '[router]\nchunked-below-tokens = 64\ndecode-idle-window-seconds = 0\n')
+                      '[router]\npath-policy = "paper"\nchunked-below-tokens = 64\ndecode-idle-window-seconds = 0\n')
     try:
         up, port = up_with(repo, run_dir, "--gpu", gpus, "--model", tiny_model, "--config", config)
         assert up.returncode == 0 and f"profile {profile}: --gpu {gpus}\n" in up.stdout, up.stdout + up.stderr

@@ -1,5 +1,6 @@
 #include "services/router/admission/choose_path.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,11 +14,44 @@ const char* LoadReason(const PathSettings& settings, const NodeLoad& load) {
   return DecodeIsIdle(settings, load) ? "decode is idle" : "decode is in use";
 }
 
-std::string Describe(const NodeLoad& load) {
+// ", predicted: chunked 0.41 s, in_place 0.30 s"
+std::string DescribeForecast(const PathForecast& forecast) {
+  std::string text;
+  for (const PromptWay way : kPromptWays) {
+    if (forecast.of(way)) absl::StrAppendFormat(&text, ", %s %.3g s", WayName(way), *forecast.of(way));
+  }
+  return text.empty() ? text : ", predicted: " + text.substr(2);
+}
+
+std::string Describe(const NodeLoad& load, const PathForecast& forecast) {
   const std::string counts = absl::StrFormat("decoding: %u, in prefill: %u", load.decoding, load.prefilling);
-  if (load.decoding > 0) return counts;
-  if (!load.decode_idle) return counts + ", decode has had no work yet";
-  return counts + absl::StrFormat(", decode had work %.0f s ago", Seconds(*load.decode_idle));
+  const std::string predicted = DescribeForecast(forecast);
+  if (load.decoding > 0) return counts + predicted;
+  if (!load.decode_idle) return counts + ", decode has had no work yet" + predicted;
+  return counts + absl::StrFormat(", decode had work %.0f s ago", Seconds(*load.decode_idle)) + predicted;
+}
+
+// The faster of prefill's ways; nullopt: none is predicted.
+std::optional<PromptWay> FasterInPrefill(const PathForecast& forecast) {
+  const std::optional<double> in_place = forecast.of(PromptWay::kInPlace), streamed = forecast.of(PromptWay::kStreamed);
+  if (!in_place && !streamed) return std::nullopt;
+  if (!in_place) return PromptWay::kStreamed;
+  return streamed && *streamed < *in_place ? PromptWay::kStreamed : PromptWay::kInPlace;
+}
+
+bool IsWorthIt(double challenger, double seconds) {
+  return challenger * kPredictedMargin < seconds && challenger + kPredictedMarginSeconds < seconds;
+}
+
+// "812 new tokens: chunked 0.41 s, in prefill 0.9 s", of the prompt by itself.
+std::string PredictedReason(const PathForecast& forecast, uint32_t new_tokens, PromptWay in_prefill) {
+  const auto& own = forecast.for_client;
+  const auto text = [&](PromptWay way) {
+    const std::optional<double> seconds = own[static_cast<size_t>(way)];
+    return seconds ? absl::StrFormat("%.2g s", *seconds) : std::string("unknown");
+  };
+  return absl::StrFormat("%u new tokens: chunked %s, in prefill %s%s", new_tokens, text(PromptWay::kChunked),
+                         text(in_prefill), in_prefill == PromptWay::kStreamed ? " (streamed)" : "");
 }
 
 }  // namespace
@@ -31,21 +65,33 @@ bool DecodeIsIdle(const PathSettings& settings, const NodeLoad& load) {
   return !load.decode_idle || *load.decode_idle >= settings.decode_idle_window;
 }
 
-PathChoice ChoosePath(const PathSettings& settings, const NodeLoad& load, uint32_t new_tokens, bool prefill_up) {
-  const auto choice = [&](PrefillPath path, std::string reason) {
-    return PathChoice{.path = path, .reason = std::move(reason), .load = Describe(load)};
+PathChoice ChoosePath(const PathSettings& settings, const NodeLoad& load, uint32_t new_tokens, bool prefill_up,
+                      const PathForecast& forecast) {
+  const auto choice = [&](PrefillPath path, std::optional<PromptWay> way, std::string reason) {
+    if (path == PrefillPath::kChunked) way = PromptWay::kChunked;
+    return PathChoice{.path = path, .way = way, .reason = std::move(reason), .load = Describe(load, forecast)};
   };
   if (settings.unified) {
-    return choice(PrefillPath::kChunked, absl::StrFormat("%u new tokens, unified mode", new_tokens));
+    return choice(PrefillPath::kChunked, std::nullopt, absl::StrFormat("%u new tokens, unified mode", new_tokens));
   }
-  if (!IsForPrefill(settings, new_tokens)) {
-    return choice(PrefillPath::kChunked,
+  const bool is_long = IsForPrefill(settings, new_tokens);
+  const PrefillPath in_prefill = DecodeIsIdle(settings, load) ? PrefillPath::kWholeMachine : PrefillPath::kSplit;
+  const std::optional<double> chunked = forecast.of(PromptWay::kChunked);
+  const std::optional<PromptWay> way = FasterInPrefill(forecast);
+  if (settings.predicted && prefill_up && chunked && way) {
+    const double prefill = *forecast.of(*way);
+    const bool goes_to_prefill = is_long ? !IsWorthIt(*chunked, prefill) : IsWorthIt(prefill, *chunked);
+    const std::string reason =
+        absl::StrCat(PredictedReason(forecast, new_tokens, *way), ", ", LoadReason(settings, load));
+    return goes_to_prefill ? choice(in_prefill, way, reason) : choice(PrefillPath::kChunked, std::nullopt, reason);
+  }
+  if (!is_long) {
+    return choice(PrefillPath::kChunked, std::nullopt,
                   absl::StrFormat("%u new tokens < %u", new_tokens, settings.chunked_below_tokens));
   }
   const std::string size = absl::StrFormat("%u new tokens >= %u", new_tokens, settings.chunked_below_tokens);
-  if (!prefill_up) return choice(PrefillPath::kChunked, size + ", but prefill is down");
-  const PrefillPath path = DecodeIsIdle(settings, load) ? PrefillPath::kWholeMachine : PrefillPath::kSplit;
-  return choice(path, absl::StrCat(size, ", ", LoadReason(settings, load)));
+  if (!prefill_up) return choice(PrefillPath::kChunked, std::nullopt, size + ", but prefill is down");
+  return choice(in_prefill, std::nullopt, absl::StrCat(size, ", ", LoadReason(settings, load)));
 }
 
 std::vector<Role> NeededRoles(const PathSettings& settings) {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <optional>
+#include <vector>
 
 #include "common/base/mutex.h"
 #include "services/router/admission/choose_path.h"
 #include "services/router/admission/clock.h"
+#include "services/router/admission/cost_book.h"
 
 namespace moestro::router {
 
@@ -15,20 +18,38 @@ class PathPolicy {
   // `clock` must outlive the policy.
   PathPolicy(const PathSettings& settings, RequestClock& clock) : settings_(settings), clock_(clock) {}
 
-  // One attempt at a generation. Counts as load for as long as it lives. Movable; must not outlive the policy.
+ private:
+  // An attempt at a generation.
+  struct Attempt {
+    bool decoding = false;
+    std::optional<PromptWay> way = {};     // nullopt: prefill's own choice
+    std::optional<double> predicted = {};  // seconds to the first token
+    double own_seconds = 0;                // in prefill: of these, its own; 0: not known
+    uint32_t pending_tokens = 0;           // of its prompt, that decode still computes
+    RequestClock::TimePoint begun = {};
+  };
+  using Attempts = std::list<Attempt>;
+
+ public:
+  // Counts as load for as long as it lives. Movable; must not outlive the policy.
   class Work {
    public:
     Work(Work&& other) noexcept;
     Work& operator=(Work&&) = delete;
     ~Work();
+    // The first token is there: the prompt is done. Returns how long that took in terms of the prediction; nullopt:
+    // there was none, or `counts` is false, because something else was in the way. Later calls give nullopt.
+    std::optional<double> NoteFirstToken(bool counts);
     // Moves the attempt from prefill to decode.
     void BeginDecode();
+    // Nullopt: prefill decided.
+    std::optional<PromptWay> way() const { return attempt_->way; }
 
    private:
     friend class PathPolicy;
-    Work(PathPolicy& policy, bool decoding) : policy_(&policy), decoding_(decoding) {}
+    Work(PathPolicy& policy, Attempts::iterator attempt) : policy_(&policy), attempt_(attempt) {}
     PathPolicy* policy_;
-    bool decoding_;
+    Attempts::iterator attempt_;
   };
 
   struct Decision {
@@ -37,23 +58,37 @@ class PathPolicy {
   };
 
   // ChoosePath, and counts the work from now on: of two long prompts that arrive together, the second sees the first.
-  Decision Choose(uint32_t new_tokens, bool prefill_up);
+  Decision Choose(uint32_t new_tokens, bool prefill_up, uint32_t cached_tokens = 0);
 
   // True if the choice for such a prompt depends on whether prefill is up.
   bool IsForPrefill(uint32_t new_tokens) const { return router::IsForPrefill(settings_, new_tokens); }
 
   bool DecodeIsIdle() const;
 
+  // What the role says prompts take; empty: it has gone.
+  void SetCosts(Role role, const std::vector<PromptCost>& costs);
+  // For metrics: what predictions of this way are multiplied with.
+  double correction(PromptWay way) const;
+
  private:
   NodeLoad Load() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  uint32_t& Count(bool decoding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return decoding ? decoding_ : prefilling_; }
+  PathForecast Forecast(const NodeLoad& load, const CostBook::Prompt& prompt) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Seconds until prefill begins with a prompt that arrives now.
+  double PrefillBusySeconds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // With a share of the prompts that decode computes at the same time.
+  uint32_t TokensInDecode(uint32_t new_tokens) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The attempt is done with prefill.
+  void LeavePrefill(Attempts::iterator attempt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const PathSettings settings_;
   RequestClock& clock_;
   mutable Mutex mutex_;
+  CostBook costs_ ABSL_GUARDED_BY(mutex_);
+  Attempts attempts_ ABSL_GUARDED_BY(mutex_);  // in order of their choice, which is prefill's order
   uint32_t decoding_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint32_t prefilling_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<RequestClock::TimePoint> decode_ended_at_ ABSL_GUARDED_BY(mutex_);  // when `decoding_` last became 0
+  RequestClock::TimePoint prefill_free_at_ ABSL_GUARDED_BY(mutex_);                 // when a prompt last left it
 };
 
 }  // namespace moestro::router

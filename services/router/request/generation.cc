@@ -39,23 +39,23 @@ absl::Status Generation::Attempt() {
   if (path_ == PrefillPath::kChunked) {
     MOE_RETURN_IF_ERROR(PromptDecode());
   } else {
-    MOE_RETURN_IF_ERROR(Prefill(path_ == PrefillPath::kWholeMachine));
+    MOE_RETURN_IF_ERROR(Prefill(decision.work));
     if (reason_) return absl::OkStatus();
     decision.work.BeginDecode();
     MOE_RETURN_IF_ERROR(StartDecode());
   }
-  return FollowDecode();
+  return FollowDecode(decision.work);
 }
 
 absl::StatusOr<PathPolicy::Decision> Generation::ChoosePath() {
   const auto new_tokens = static_cast<uint32_t>(std::ssize(tokens_) - life_.lease().cached_tokens);
-  bool prefill_up = true;
+  bool prefill_up = life_.PrefillIsUp();
   if (environment_.policy.IsForPrefill(new_tokens)) {
     const absl::Status status = life_.WaitForPrefill();
     if (!status.ok() && !absl::IsUnavailable(status)) return status;
     prefill_up = status.ok();
   }
-  return environment_.policy.Choose(new_tokens, prefill_up);
+  return environment_.policy.Choose(new_tokens, prefill_up, static_cast<uint32_t>(life_.lease().cached_tokens));
 }
 
 absl::Status Generation::Announce(const PathChoice& choice) {
@@ -73,19 +73,21 @@ absl::Status Generation::Announce(const PathChoice& choice) {
   return sink_.OnAdmitted({.cached_tokens = cached_tokens_, .path = path_, .path_reason = choice.reason});
 }
 
-absl::Status Generation::Prefill(bool whole_machine) {
+absl::Status Generation::Prefill(PathPolicy::Work& work) {
   const PrefillRequest job{.request_id = job_.request_id,
                            .tokens = tokens_,
                            .prompt_tokens = static_cast<uint32_t>(job_.prompt.size()),
                            .lease = life_.lease(),
                            .sampling = job_.sampling,
                            .stop_ids = job_.stop_ids,
-                           .whole_machine = whole_machine};
+                           .whole_machine = path_ == PrefillPath::kWholeMachine,
+                           .way = work.way()};
   absl::Status client = absl::OkStatus();
   const absl::StatusOr<Token> token =
       prefill_.Run(job, [&](const PrefillProgress& progress) { return client = OnProgress(progress); });
   MOE_RETURN_IF_ERROR(client);
   if (!token.ok()) return life_.Failed(Role::kPrefill, token.status());
+  NotePrompt(work);
   if (std::ranges::find(job_.stop_ids, token->id) != job_.stop_ids.end()) {
     NoteFirstToken();
     reason_ = FinishReason::kStop;
@@ -110,10 +112,11 @@ absl::Status Generation::PromptDecode() {
                                                              .stop_ids = job_.stop_ids}));
 }
 
-absl::Status Generation::FollowDecode() {
+absl::Status Generation::FollowDecode(PathPolicy::Work& work) {
   while (true) {
     const absl::StatusOr<DecodeEvent> event = life_.session().Next();
     if (!event.ok()) return life_.Failed(Role::kDecode, event.status());
+    if (!std::holds_alternative<PrefillProgress>(*event)) NotePrompt(work);
     if (const auto* reason = std::get_if<FinishReason>(&*event)) {
       NoteFirstToken();  // The very first token may be the stop.
       reason_ = *reason;
@@ -153,6 +156,12 @@ absl::Status Generation::Emit(const Token& token) {
     reason_ = FinishReason::kLength;
   }
   return absl::OkStatus();
+}
+
+// An attempt that resumes finds a part of its prompt in the pages, which the prediction does not know.
+void Generation::NotePrompt(PathPolicy::Work& work) {
+  const std::optional<double> ratio = work.NoteFirstToken(/*counts=*/life_.resumed() == 0);
+  if (ratio) environment_.metrics.PredictionRatio(*work.way()).Observe(*ratio);
 }
 
 void Generation::NoteFirstToken() {

@@ -40,12 +40,14 @@ class Generation {
   absl::Status Attempt();
   absl::StatusOr<PathPolicy::Decision> ChoosePath();
   absl::Status Announce(const PathChoice& choice);
-  absl::Status Prefill(bool whole_machine);
+  absl::Status Prefill(PathPolicy::Work& work);
   absl::Status StartDecode();
   absl::Status PromptDecode();
-  absl::Status FollowDecode();
+  absl::Status FollowDecode(PathPolicy::Work& work);
   absl::Status OnProgress(const PrefillProgress& progress);
   absl::Status Emit(const Token& token);
+  // The prompt of the attempt is done.
+  void NotePrompt(PathPolicy::Work& work);
   void NoteFirstToken();
 
   uint32_t emitted() const { return static_cast<uint32_t>(tokens_.size() - job_.prompt.size()); }

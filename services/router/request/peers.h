@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -11,6 +12,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "common/inference/prompt_costs.h"
 #include "services/router/request/types.h"
 
 namespace moestro::router {
@@ -23,6 +25,7 @@ struct PrefillRequest {
   Sampling sampling = {};
   std::span<const int32_t> stop_ids = {};  // for the sampling's constraint
   bool whole_machine = false;              // use all CPUs instead of the role's own
+  std::optional<PromptWay> way = {};       // in place or streamed; nullopt: prefill decides
 };
 
 using PrefillProgressFn = absl::FunctionRef<absl::Status(const PrefillProgress&)>;

@@ -89,6 +89,8 @@ class RequestLife {
   // Waits until prefill answers. UNAVAILABLE if it has been away for longer than requests wait, or has refused this
   // request.
   absl::Status WaitForPrefill();
+  // Whether it answers now, and has not refused this request.
+  bool PrefillIsUp() const { return prefill_refusal_.ok() && environment_.roles.IsUp(Role::kPrefill); }
 
   // Notes that a call to `role` failed with `status`, and returns it. If prefill found the lease revoked, asks decode
   // why, and notes and returns that answer instead.

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "common/inference/prompt_costs.h"
 #include "services/router/admission/roles.h"
 #include "services/router/request/peers.h"
 #include "services/router/rpc/client_call.h"
@@ -21,6 +24,9 @@ class PeerChannels {
 
   // True if the role's health service says SERVING. Takes at most a second.
   bool Ping(Role role);
+
+  // What the role says prompts take; nullopt: it did not answer within a second.
+  std::optional<std::vector<PromptCost>> Costs(Role role);
 
   // Ends the role's calls in flight. They fail as if the role were gone.
   void CutOff(Role role);

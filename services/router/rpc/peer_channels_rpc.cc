@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "common/rpc/channel.h"
+#include "common/rpc/convert.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "services/router/rpc/peer_calls.h"
 #include "services/router/rpc/peer_channels.h"
@@ -46,6 +47,16 @@ bool PeerChannels::Ping(Role role) {
   grpc::health::v1::HealthCheckResponse reply;
   const grpc::Status status = impl_->health[static_cast<size_t>(role)]->Check(&context, {}, &reply);
   return status.ok() && reply.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+}
+
+std::optional<std::vector<PromptCost>> PeerChannels::Costs(Role role) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  v1::CostsResponse reply;
+  const grpc::Status status =
+      role == Role::kPrefill ? impl_->prefill->Costs(&context, {}, &reply) : impl_->decode->Costs(&context, {}, &reply);
+  if (!status.ok()) return std::nullopt;
+  return FromProto(reply);
 }
 
 void PeerChannels::CutOff(Role role) { impl_->CallsTo(role).CutOff(); }

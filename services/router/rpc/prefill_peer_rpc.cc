@@ -21,6 +21,7 @@ v1::RunRequest ToProto(const PrefillRequest& job) {
   *request.mutable_sampling() = moestro::ToProto(job.sampling);
   request.mutable_stop_ids()->Add(job.stop_ids.begin(), job.stop_ids.end());
   request.set_whole_machine(job.whole_machine);
+  if (job.way) request.set_way(moestro::ToProto(*job.way));
   return request;
 }
 

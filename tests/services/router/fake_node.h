@@ -88,6 +88,7 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
     const std::vector<int32_t> tokens(job.tokens.begin(), job.tokens.end());
     ++prefill_runs;
     whole_machine = job.whole_machine;
+    way = job.way;
     MOE_RETURN_IF_ERROR(Step(router::Role::kPrefill));
     if (prefill_refuses) return absl::FailedPreconditionError("prefill: the pool has another layout");
     const auto total = static_cast<uint32_t>(tokens.size());
@@ -161,8 +162,9 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
   bool keeps_prefixes = false;
   int steps = 0;
   int prefill_runs = 0;
-  int prefilled_tokens = 0;    // by prefill
-  bool whole_machine = false;  // what prefill was told last
+  int prefilled_tokens = 0;      // by prefill
+  bool whole_machine = false;    // what prefill was told last
+  std::optional<PromptWay> way;  // the same
   int decode_starts = 0;
   int decode_prompts = 0;
   int chunked_tokens = 0;                 // prompt tokens that decode computed

@@ -121,6 +121,75 @@ TEST(ChoosePathTest, EveryNumberIsASetting) {
   EXPECT_EQ(PathOf({.decoding = 1}, 1, true, none), PrefillPath::kSplit);
 }
 
+constexpr PathSettings kPredicted{.predicted = true};
+
+PathForecast Forecast(std::optional<double> chunked, std::optional<double> in_place,
+                      std::optional<double> streamed = std::nullopt) {
+  return {.seconds = {chunked, in_place, streamed}, .for_client = {chunked, in_place, streamed}};
+}
+
+PathChoice Predicted(uint32_t new_tokens, const PathForecast& forecast, const NodeLoad& load = {},
+                     bool prefill_up = true) {
+  return ChoosePath(kPredicted, load, new_tokens, prefill_up, forecast);
+}
+
+TEST(ChoosePathTest, PredictedIsTheSoonestOnBothSidesOfTheBreakEven) {
+  for (const uint32_t new_tokens : {100u, 2047u, 2048u, 30000u}) {
+    EXPECT_EQ(Predicted(new_tokens, Forecast(1, 2)).path, PrefillPath::kChunked) << new_tokens;
+    const PathChoice in_place = Predicted(new_tokens, Forecast(2, 1));
+    EXPECT_EQ(in_place.path, PrefillPath::kWholeMachine) << new_tokens;
+    EXPECT_EQ(in_place.way, PromptWay::kInPlace);
+    const PathChoice streamed = Predicted(new_tokens, Forecast(4, 2, 1), {.decoding = 1});
+    EXPECT_EQ(streamed.path, PrefillPath::kSplit) << new_tokens;
+    EXPECT_EQ(streamed.way, PromptWay::kStreamed);
+    EXPECT_EQ(Predicted(new_tokens, Forecast(4, 1, 2)).way, PromptWay::kInPlace);
+    EXPECT_EQ(Predicted(new_tokens, Forecast(4, std::nullopt, 2)).way, PromptWay::kStreamed);
+  }
+}
+
+// Whatever the paper's rule gives must be clearly slower.
+TEST(ChoosePathTest, ASmallDifferenceChangesNothing) {
+  EXPECT_EQ(Predicted(2047, Forecast(1.09, 1)).path, PrefillPath::kChunked);
+  EXPECT_EQ(Predicted(2047, Forecast(1.11, 1)).path, PrefillPath::kWholeMachine);
+  EXPECT_EQ(Predicted(2048, Forecast(1, 1.09)).path, PrefillPath::kWholeMachine);
+  EXPECT_EQ(Predicted(2048, Forecast(1, 1.11)).path, PrefillPath::kChunked);
+  EXPECT_EQ(Predicted(20, Forecast(0.012, 0.003)).path, PrefillPath::kChunked) << "9 ms";
+  EXPECT_EQ(Predicted(20, Forecast(0.014, 0.003)).path, PrefillPath::kWholeMachine);
+  for (double in_place = 0.5; in_place < 2; in_place *= 1.01) {
+    for (const uint32_t new_tokens : {2047u, 2048u}) {
+      const PathChoice choice = Predicted(new_tokens, Forecast(1, in_place));
+      const double chosen = choice.path == PrefillPath::kChunked ? 1 : in_place;
+      EXPECT_LE(chosen, kPredictedMargin * std::min(1.0, in_place));
+    }
+  }
+}
+
+TEST(ChoosePathTest, WithoutAPredictionThePapersRule) {
+  const PathForecast none;
+  for (const PathForecast& forecast : {none, Forecast(9, std::nullopt), Forecast(std::nullopt, 1, 1)}) {
+    EXPECT_EQ(Predicted(2047, forecast).path, PrefillPath::kChunked);
+    EXPECT_EQ(Predicted(2048, forecast).path, PrefillPath::kWholeMachine);
+    EXPECT_EQ(Predicted(2048, forecast).way, std::nullopt);
+    EXPECT_EQ(Predicted(2048, forecast).reason, "2048 new tokens >= 2048, decode is idle");
+  }
+  EXPECT_EQ(Predicted(5000, Forecast(2, 1), {}, /*prefill_up=*/false).path, PrefillPath::kChunked);
+  EXPECT_EQ(Predicted(50, Forecast(2, 1), {}, /*prefill_up=*/false).reason, "50 new tokens < 2048");
+  const PathSettings unified{.unified = true, .predicted = true};
+  EXPECT_EQ(ChoosePath(unified, {}, 5000, true, Forecast(2, 1)).path, PrefillPath::kChunked);
+  EXPECT_EQ(ChoosePath(kDefaults, {}, 5000, true, Forecast(1, 2)).way, std::nullopt) << "the paper's policy";
+}
+
+TEST(ChoosePathTest, APredictionIsSaidOfThePromptByItself) {
+  PathForecast forecast = Forecast(2, 5, 4);
+  forecast.for_client = {0.41234, 0.9, 0.5};
+  const PathChoice choice = Predicted(812, forecast, {.decoding = 3});
+  EXPECT_EQ(choice.reason, "812 new tokens: chunked 0.41 s, in prefill 0.5 s (streamed), decode is in use");
+  EXPECT_EQ(choice.load, "decoding: 3, in prefill: 0, predicted: chunked 2 s, in_place 5 s, streamed 4 s");
+  PathForecast busier = forecast;
+  busier.seconds = {20, 50, 40};
+  EXPECT_EQ(Predicted(812, busier, {.decoding = 6, .prefilling = 3}).reason, choice.reason);
+}
+
 TEST(ChoosePathTest, UnifiedModeNeedsNoPrefill) {
   EXPECT_THAT(NeededRoles(kUnified), ElementsAre(Role::kDecode));
   EXPECT_THAT(NeededRoles(kDefaults), ElementsAre(Role::kPrefill, Role::kDecode));

@@ -114,6 +114,52 @@ TEST(GenerationPathTest, PrefillThatRefusesIsAsGoodAsDown) {
   EXPECT_EQ(node.leases(), 0u);
 }
 
+TEST(GenerationPathTest, APredictionIsToldToPrefillAndCompared) {
+  FakeNode node({.predicted = true});
+  node.policy.SetCosts(Role::kDecode, {{.way = PromptWay::kChunked, .points = {{1000, 8.0}}}});
+  node.policy.SetCosts(Role::kPrefill, {{.way = PromptWay::kInPlace, .points = {{1000, 4.0}}},
+                                        {.way = PromptWay::kStreamed, .points = {{1000, 2.0}}}});
+  node.on_step = [&] { node.clock.Advance(seconds(1)); };
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.ids, Expected(6));
+  EXPECT_EQ(node.way, PromptWay::kStreamed);
+  EXPECT_EQ(result.notice.path_reason, "3 new tokens: chunked 8 s, in prefill 2 s (streamed), decode is idle");
+  const auto ratio = [&](PromptWay way) { return node.metrics.PredictionRatio(way).Collect().histogram; };
+  EXPECT_EQ(ratio(PromptWay::kStreamed).sample_count, 1u);
+  EXPECT_DOUBLE_EQ(ratio(PromptWay::kStreamed).sample_sum, 2) << "four calls, instead of 2 s";
+  EXPECT_EQ(ratio(PromptWay::kChunked).sample_count, 0u);
+  EXPECT_GT(node.policy.correction(PromptWay::kStreamed), 1);
+
+  node.policy.SetCosts(Role::kDecode, {{.way = PromptWay::kChunked, .points = {{1000, 1.0}}}});
+  EXPECT_EQ(RunJob(node, Job()).notice.path, PrefillPath::kChunked);
+  EXPECT_EQ(ratio(PromptWay::kChunked).sample_count, 1u);
+}
+
+TEST(GenerationPathTest, APromptThatResumesSaysNothingOfThePrediction) {
+  FakeNode node({.predicted = true});
+  node.policy.SetCosts(Role::kDecode, {{.way = PromptWay::kChunked, .points = {{1000, 8.0}}}});
+  node.policy.SetCosts(Role::kPrefill, {{.way = PromptWay::kInPlace, .points = {{1000, 4.0}}}});
+  node.faults = {{3, Fault::kPrefillDies}};
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.ids, Expected(6));
+  EXPECT_EQ(result.summary.resumed, 1u);
+  EXPECT_EQ(node.metrics.PredictionRatio(PromptWay::kInPlace).Collect().histogram.sample_count, 0u);
+}
+
+TEST(GenerationPathTest, WithoutPrefillAShortPromptDoesNotWaitForIt) {
+  FakeNode node({.predicted = true});
+  node.policy.SetCosts(Role::kDecode, {{.way = PromptWay::kChunked, .points = {{1000, 8.0}}}});
+  node.policy.SetCosts(Role::kPrefill, {{.way = PromptWay::kInPlace, .points = {{1000, 4.0}}}});
+  node.Kill(Role::kPrefill);
+  node.roles.ReportDown(Role::kPrefill);
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.notice.path_reason, "3 new tokens < 2048");
+  EXPECT_EQ(node.prefill_runs, 0);
+}
+
 TEST(GenerationPathTest, UnifiedNeverAsksPrefill) {
   FakeNode node({.unified = true, .chunked_below_tokens = 0});
   node.downtime = std::chrono::hours(5);
