@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/math.h"
+#include "common/kernels/cpu/fp8_inputs.h"
 
 namespace moestro::model {
 
@@ -17,6 +18,11 @@ IndexRange TaskRows(int64_t rows, IndexRange groups, int64_t task, int64_t task_
   return {begin * kRowGroup, std::min(end * kRowGroup, rows)};
 }
 
+void EncodeRow(const CpuKernels& kernels, InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out) {
+  if (coding == InputCoding::kFp8) return EncodeFp8(x, cols, out);
+  kernels.encode_inputs(coding, x, cols, out);
+}
+
 void MultiplyRows(const CpuKernels& kernels, const PackedMatrix& weights, const LinearInput& input, IndexRange rows,
                   float* y, int64_t y_stride, bool add) {
   const InputCoding coding = InputsOf(kernels, weights);
@@ -25,17 +31,21 @@ void MultiplyRows(const CpuKernels& kernels, const PackedMatrix& weights, const 
     return linear(weights, input.x, input.stride, input.rows, y, y_stride, rows.begin, rows.end);
   }
   const int64_t row_bytes = CodedRowBytes(coding, weights.cols);
-  if (input.coding == coding) {
-    return kernels.linear_coded(weights, input.coded, row_bytes, input.rows, y, y_stride, rows.begin, rows.end, add);
-  }
+  const auto multiply = [&](const uint8_t* coded, int64_t count, float* to) {
+    if (coding == InputCoding::kFp8) {
+      return MultiplyFp8(kernels, weights, coded, count, to, y_stride, rows.begin, rows.end, add);
+    }
+    kernels.linear_coded(weights, coded, row_bytes, count, to, y_stride, rows.begin, rows.end, add);
+  };
+  if (input.coding == coding) return multiply(input.coded, input.rows, y);
   alignas(kCodedRowAlignment) uint8_t coded[kMaxTaskCodes];
   const int64_t batch = kMaxTaskCodes / row_bytes;
   for (int64_t first = 0; first < input.rows; first += batch) {
     const int64_t count = std::min(batch, input.rows - first);
     for (int64_t i = 0; i < count; ++i) {
-      kernels.encode_inputs(coding, input.x + (first + i) * input.stride, weights.cols, coded + i * row_bytes);
+      EncodeRow(kernels, coding, input.x + (first + i) * input.stride, weights.cols, coded + i * row_bytes);
     }
-    kernels.linear_coded(weights, coded, row_bytes, count, y + first * y_stride, y_stride, rows.begin, rows.end, add);
+    multiply(coded, count, y + first * y_stride);
   }
 }
 
@@ -44,7 +54,7 @@ LinearInput CodeInputs(const EngineContext& context, const PackedMatrix& weights
   if (coding == InputCoding::kNone) return input;
   const int64_t row_bytes = CodedRowBytes(coding, weights.cols);
   context.pool.Run(input.rows, [&](int64_t row, int) {
-    context.kernels.encode_inputs(coding, input.x + row * input.stride, weights.cols, room + row * row_bytes);
+    EncodeRow(context.kernels, coding, input.x + row * input.stride, weights.cols, room + row * row_bytes);
   });
   input.coding = coding;
   input.coded = room;

@@ -27,14 +27,20 @@ inline constexpr int64_t kMaxTaskCodes = int64_t{256} << 10;
 // How these weights take their inputs: the one place where the process's setting is applied. Rows wider than
 // kMaxTaskCodes stay BF16; no I8 weights have them.
 inline InputCoding InputsOf(const CpuKernels& kernels, const PackedMatrix& weights) {
-  const InputCoding coding = CodingOf(weights.dtype, kernels.int8_activations);
+  const InputCoding coding = weights.dtype == DType::kF8E4M3 && kernels.fp8_activations
+                                 ? InputCoding::kFp8
+                                 : CodingOf(weights.dtype, kernels.int8_activations);
   return CodedRowBytes(coding, weights.cols) <= kMaxTaskCodes ? coding : InputCoding::kNone;
 }
 
 // Room for a row of `cols` inputs in any coding, or in BF16: a multiple of kCodedRowAlignment.
 constexpr int64_t MostCodedBytes(int64_t cols) {
-  return std::max(CodedRowBytes(InputCoding::kRow, cols), CodedRowBytes(InputCoding::kSpans, cols));
+  return std::max({CodedRowBytes(InputCoding::kRow, cols), CodedRowBytes(InputCoding::kSpans, cols),
+                   CodedRowBytes(InputCoding::kFp8, cols)});
 }
+
+// Writes `cols` BF16 inputs of a row in codes, at most CodedRowBytes(coding, cols).
+void EncodeRow(const CpuKernels& kernels, InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out);
 
 // Elements between rows of a BF16 linear input: an odd number of cache lines. Rows a multiple of many lines apart
 // (16384 elements of attention output are 512 lines) would share few cache sets and evict each other.

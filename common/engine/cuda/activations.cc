@@ -5,6 +5,7 @@
 #include "common/base/status.h"
 #include "common/device/arrays.h"
 #include "common/kernels/cuda/decode_attention.h"
+#include "common/kernels/cuda/fp8_inputs.h"
 #include "common/model/attention/attention.h"
 
 namespace moestro::engine {
@@ -58,6 +59,16 @@ void CudaActivations::Visit(const weights::ModelSpec& spec, const CudaSizes& siz
 template <typename Take>
 void CudaActivations::VisitPrompt(const weights::ModelSpec& spec, const CudaSizes& sizes, const Take& take) {
   const int64_t rows = sizes.rows, hidden = spec.hidden_size, heads = HeadsTogether(spec);
+  if (sizes.fp8_inputs) {
+    const int64_t widest = std::max({hidden, spec.q_lora_rank, spec.kv_lora_rank, spec.num_heads * spec.v_head_dim,
+                                     spec.intermediate_size, spec.shared_intermediate_size()});
+    const int64_t routed =
+        spec.num_moe_layers() == 0
+            ? 0
+            : tile_rows * spec.experts_per_token * cuda::Fp8RowBytes(std::max(hidden, spec.moe_intermediate_size));
+    take(fp8_codes,
+         std::max({tile_rows * cuda::Fp8RowBytes(widest), part_tokens * cuda::Fp8RowBytes(spec.kv_lora_rank), routed}));
+  }
   take(residual, rows * hidden);
   take(cosine, rows * spec.rotated_dims() / 2);
   take(sine, rows * spec.rotated_dims() / 2);

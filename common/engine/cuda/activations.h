@@ -45,10 +45,11 @@ struct CudaSizes {
   int64_t expert_rows = 0;  // of a prompt: those that its experts get, its own or those of all ranks
   int64_t part_tokens = 0;  // of a prompt: those that are attended to at once, whole KV blocks
   bool coded = false;       // I8 weights take their inputs as codes (TakesCodes)
+  bool fp8_inputs = false;  // of a prompt: FP8 weights take their inputs in FP8
 
   // Parts have the pass's rows and the tokens that share the first row's KV block.
-  static CudaSizes OfPass(int64_t rows, bool coded = false) {
-    return {CudaUse::kPass, rows, rows, RoundUp(rows + kv::kPageTokens - 1, kv::kPageTokens), coded};
+  static CudaSizes OfPass(int64_t rows, bool coded = false, bool fp8_inputs = false) {
+    return {CudaUse::kPass, rows, rows, RoundUp(rows + kv::kPageTokens - 1, kv::kPageTokens), coded, fp8_inputs};
   }
   static CudaSizes OfStep(int64_t rows, bool coded = false) {
     return {.use = CudaUse::kStep, .rows = rows, .coded = coded};
@@ -94,6 +95,7 @@ class CudaActivations {
   uint16_t* gated = nullptr;  // [T, ..] of a dense or shared MLP, or [T * K, CudaStride(moe_intermediate_size)]
 
   // Of a prompt.
+  uint8_t* fp8_codes = nullptr;          // the inputs of a launch in FP8; null: they stay BF16
   float* residual = nullptr;             // [R, H]
   float* cosine = nullptr;               // [R, rotated_dims() / 2]
   float* sine = nullptr;                 // [R, rotated_dims() / 2]

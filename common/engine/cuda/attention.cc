@@ -20,8 +20,8 @@ namespace {
 // y = W x + bias of a tile's rows. Null bias: there is none.
 absl::Status Project(const CudaRows& rows, const PackedMatrix& w, const float* bias, IndexRange tile, float* y,
                      cuda::Stream stream) {
-  MOE_RETURN_IF_ERROR(LaunchStatus(
-      cuda::LaunchLinear(ShapeOf(w, rows.InputsOf(w, tile), y, w.rows), PointersOf(w), tile.size(), stream)));
+  MOE_RETURN_IF_ERROR(
+      Multiply(rows, ShapeOf(w, rows.InputsOf(w, tile), y, w.rows), PointersOf(w), tile.size(), stream));
   if (bias == nullptr) return absl::OkStatus();
   return LaunchStatus(cuda::LaunchAddBias(bias, tile.size(), w.rows, y, stream));
 }
@@ -171,8 +171,7 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
       in.stride = CudaStride(spec.q_lora_rank);
       in.x = a.query_input + tile.begin * in.stride;
     }
-    MOE_RETURN_IF_ERROR(LaunchStatus(
-        cuda::LaunchLinear(ShapeOf(slice, in, a.projected, width), PointersOf(slice), tile.size(), stream)));
+    MOE_RETURN_IF_ERROR(Multiply(rows, ShapeOf(slice, in, a.projected, width), PointersOf(slice), tile.size(), stream));
     if (w.q_bias != nullptr) {
       MOE_RETURN_IF_ERROR(LaunchStatus(
           cuda::LaunchAddBias(w.q_bias + heads.begin * spec.qk_head_dim(), tile.size(), width, a.projected, stream)));
@@ -188,11 +187,17 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
 
 absl::Status AddOutput(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
-  const int64_t stride = CudaStride(spec.num_heads * spec.v_head_dim);
-  MOE_ASSIGN_OR_RETURN(const CudaInputRows in,
-                       CodeInPlace(rows.coded(), w.o, rows.activations.attn_out, stride, rows.rows, stream));
-  return LaunchStatus(cuda::LaunchLinear(ShapeOf(w.o, in, rows.residual, spec.hidden_size, cuda::LinearOutput::kAddF32),
-                                         PointersOf(w.o, w.o_bias), rows.rows, stream));
+  const int64_t stride = CudaStride(spec.num_heads * spec.v_head_dim), hidden = spec.hidden_size;
+  for (int64_t t = 0; t < rows.tiles(); ++t) {
+    const IndexRange tile = rows.Tile(t);
+    MOE_ASSIGN_OR_RETURN(
+        const CudaInputRows in,
+        CodeInPlace(rows.coded(), w.o, rows.activations.attn_out + tile.begin * stride, stride, tile.size(), stream));
+    MOE_RETURN_IF_ERROR(
+        Multiply(rows, ShapeOf(w.o, in, rows.residual + tile.begin * hidden, hidden, cuda::LinearOutput::kAddF32),
+                 PointersOf(w.o, w.o_bias), tile.size(), stream));
+  }
+  return absl::OkStatus();
 }
 
 // A prompt: part by part of its tokens.
@@ -212,9 +217,9 @@ absl::StatusOr<PartVectors> Expand(const CudaRows& rows, const AttentionWeights&
   uint16_t* const expanded = rows.activations.expanded;
   const int64_t head = spec.qk_nope_head_dim + spec.v_head_dim, width = heads.size() * head;
   const PackedMatrix slice = SliceRows(w.kv_b, heads.begin * head, width);
-  MOE_RETURN_IF_ERROR(LaunchStatus(
-      cuda::LaunchLinear(ShapeOf(slice, part.latents, spec.kv_dim(), expanded, width, cuda::LinearOutput::kBf16),
-                         PointersOf(slice), part.tokens, stream)));
+  MOE_RETURN_IF_ERROR(Multiply(rows,
+                               ShapeOf(slice, part.latents, spec.kv_dim(), expanded, width, cuda::LinearOutput::kBf16),
+                               PointersOf(slice), part.tokens, stream));
   const cuda::KvVectors keys{expanded, nullptr, cuda::kKvBlock * width, width, head};
   cuda::KvVectors values = keys;
   values.data += spec.qk_nope_head_dim;

@@ -23,8 +23,8 @@ absl::Status CudaPrefill::Begin(const PromptRun& run) {
   inputs_.Begin(run.rows);
   const IndexRange last = run.PassRows(run.passes - 1);
   results_.Begin(spec_, run.rows.subspan(last.begin, last.size()));
-  MOE_ASSIGN_OR_RETURN(activations_,
-                       CudaActivations::Allocate(device_, spec_, CudaSizes::OfPass(run.max_pass_rows(), coded_)));
+  MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(
+                                         device_, spec_, CudaSizes::OfPass(run.max_pass_rows(), coded_, fp8_inputs_)));
   return absl::OkStatus();
 }
 

@@ -26,17 +26,19 @@ namespace moestro::engine {
 class CudaPrefill final : public PrefillCompute {
  public:
   // All outlive it. `weights` point into host memory; embeddings are copied from there row by row. REQUIRES a spec that
-  // CheckPrefillSupported accepts.
+  // CheckPrefillSupported accepts. fp8_inputs: inputs of FP8 weights are rounded to FP8 (fp8_inputs.h), on a device
+  // that multiplies FP8.
   CudaPrefill(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
-              Int8Activations setting = Int8Activations::kPublished)
+              Int8Activations setting = Int8Activations::kPublished, bool fp8_inputs = false)
       : device_(device),
         spec_(spec),
         weights_(weights),
         coded_(TakesCodes(spec, weights, setting)),
+        fp8_inputs_(fp8_inputs),
         inputs_(spec, weights) {}
 
   int64_t ActivationBytes(int64_t pass_rows) const override {
-    return CudaActivations::Bytes(spec_, CudaSizes::OfPass(pass_rows, coded_));
+    return CudaActivations::Bytes(spec_, CudaSizes::OfPass(pass_rows, coded_, fp8_inputs_));
   }
   absl::Status CheckForm(model::MlaForm form) const override { return CheckUnabsorbed(spec_, form); }
   absl::Status Begin(const PromptRun& run) override;
@@ -63,6 +65,7 @@ class CudaPrefill final : public PrefillCompute {
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;
   const bool coded_;
+  const bool fp8_inputs_;
 
   // Of the run. What streams copy from and to stays until its end.
   PromptRun run_;

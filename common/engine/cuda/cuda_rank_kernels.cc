@@ -20,14 +20,14 @@ device::Kernel MakeKernel(const char* name, Work work) {
           }};
 }
 
-CudaSizes SizesOf(const RankShare& share, bool coded) {
-  return {CudaUse::kShare, share.own_rows(), share.all_rows(), share.part_tokens, coded};
+CudaSizes SizesOf(const RankShare& share, bool coded, bool fp8_inputs) {
+  return {CudaUse::kShare, share.own_rows(), share.all_rows(), share.part_tokens, coded, fp8_inputs};
 }
 
 }  // namespace
 
 int64_t CudaRankKernels::ActivationBytes(const RankShare& share) const {
-  return CudaActivations::Bytes(spec_, SizesOf(share, coded_));
+  return CudaActivations::Bytes(spec_, SizesOf(share, coded_, fp8_inputs_));
 }
 
 absl::Status CudaRankKernels::Begin(const RankShare& share) {
@@ -44,7 +44,7 @@ absl::Status CudaRankKernels::Begin(const RankShare& share) {
   }
   inputs_.Begin(share.rows);
   results_.Begin(spec_, share.rows);
-  MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(device_, spec_, SizesOf(share, coded_)));
+  MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(device_, spec_, SizesOf(share, coded_, fp8_inputs_)));
   MOE_ASSIGN_OR_RETURN(copies_, device_.NewStream("inputs"));
   MOE_RETURN_IF_ERROR(results_.Clear(activations_, *copies_));
   if (share.own_rows() > 0) MOE_RETURN_IF_ERROR(inputs_.Copy({0, share.own_rows()}, activations_, *copies_));

@@ -28,11 +28,12 @@ class CudaRankKernels final : public RankKernels {
  public:
   // As CudaPrefill. REQUIRES a spec that CheckRanksSupported accepts.
   CudaRankKernels(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
-                  Int8Activations setting = Int8Activations::kPublished)
+                  Int8Activations setting = Int8Activations::kPublished, bool fp8_inputs = false)
       : device_(device),
         spec_(spec),
         weights_(weights),
         coded_(TakesCodes(spec, weights, setting)),
+        fp8_inputs_(fp8_inputs),
         inputs_(spec, weights) {}
 
   int64_t ActivationBytes(const RankShare& share) const override;
@@ -81,6 +82,7 @@ class CudaRankKernels final : public RankKernels {
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;
   const bool coded_;
+  const bool fp8_inputs_;
 
   // Of the run. What streams copy from and to stays until its end.
   RankShare share_;

@@ -15,11 +15,11 @@ absl::Status RunMlp(const CudaRows& rows, const model::MlpWeights& w, IndexRange
                     cuda::LinearOutput output, cuda::Stream stream) {
   uint16_t* const gated = rows.activations.gated;
   const int64_t width = CudaStride(w.gate.rows), hidden = rows.spec.hidden_size;
-  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGateUp(ShapeOf(w.gate, rows.InputsOf(w.gate, of), gated, width),
-                                                      PointersOf(w.gate), PointersOf(w.up), of.size(), stream)));
+  cuda::LinearShape shape = ShapeOf(w.gate, rows.InputsOf(w.gate, of), gated, width);
+  MOE_RETURN_IF_ERROR(EncodeFp8(rows.activations, of.size(), &shape, stream));
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGateUp(shape, PointersOf(w.gate), PointersOf(w.up), of.size(), stream)));
   MOE_ASSIGN_OR_RETURN(const CudaInputRows in, CodeInPlace(rows.coded(), w.down, gated, width, of.size(), stream));
-  return LaunchStatus(
-      cuda::LaunchLinear(ShapeOf(w.down, in, out, hidden, output), PointersOf(w.down), of.size(), stream));
+  return Multiply(rows, ShapeOf(w.down, in, out, hidden, output), PointersOf(w.down), of.size(), stream);
 }
 
 // The rule of router.h for these logits. Where the choices go, the caller adds.
@@ -61,22 +61,66 @@ RoutedRows Part(const CudaRows& rows, const RoutedRows& routed, IndexRange of) {
       .sums = routed.sums + of.begin * rows.spec.hidden_size};
 }
 
-// expert_out of a tile's routed rows: of the experts' large tiles, or of their small ones.
-absl::Status RunExpertTiles(const CudaRows& rows, std::span<const model::MlpWeights> experts, int64_t first,
-                            const RoutedRows& tile, const cuda::RoutingPlan& plan, bool small, cuda::Stream stream) {
-  const int64_t count = std::ssize(experts);
+// Of experts in a tile's plan: their large tiles, or their small ones.
+cuda::LinearGroups GroupsOf(const RoutedRows& tile, const cuda::RoutingPlan& plan, int64_t first, int64_t count,
+                            bool small) {
   const int64_t most = tile.rows * std::min(tile.chosen, count);  // rows that can have chosen these
   const int32_t* begin = small ? plan.small_begin : plan.large_begin;
-  return RunGroupedMlp(rows.spec, experts,
-                       {.matrices = {},
-                        .first_group = static_cast<int32_t>(first),
-                        .row_of = plan.row_of,
-                        .tiles = small ? plan.small : plan.large,
-                        .first_tile = begin + first,
-                        .end_tile = begin + first + count,
-                        .max_tiles = small ? cuda::MaxSmallTiles(most, count) : cuda::MaxLargeTiles(most, count),
-                        .tile_tokens = small ? cuda::kSmallTile : cuda::kLargeTile},
-                       tile.x, tile.codes, rows.activations.gated, rows.activations.expert_out, stream);
+  return {.matrices = {},
+          .first_group = static_cast<int32_t>(first),
+          .row_of = plan.row_of,
+          .tiles = small ? plan.small : plan.large,
+          .first_tile = begin + first,
+          .end_tile = begin + first + count,
+          .max_tiles = small ? cuda::MaxSmallTiles(most, count) : cuda::MaxLargeTiles(most, count),
+          .tile_tokens = small ? cuda::kSmallTile : cuda::kLargeTile};
+}
+
+cuda::MatrixList ListOf(std::span<const model::MlpWeights> experts, PackedMatrix model::MlpWeights::*matrix,
+                        const float* model::MlpWeights::*bias) {
+  cuda::MatrixList list;
+  for (size_t e = 0; e < experts.size(); ++e) list.of[e] = PointersOf(experts[e].*matrix, experts[e].*bias);
+  return list;
+}
+
+// expert_out of a tile's routed rows, of FP8 weights with inputs in FP8. The experts' rows are gathered as they are
+// rounded: then each routed row has its own.
+absl::Status RunFp8Experts(const CudaRows& rows, std::span<const model::MlpWeights> experts, int64_t first,
+                           const RoutedRows& tile, const cuda::RoutingPlan& plan, cuda::Stream stream) {
+  const CudaActivations& a = rows.activations;
+  const int64_t count = std::ssize(experts), width = CudaStride(rows.spec.moe_intermediate_size);
+  const auto encode = [&](cuda::EncodeFp8Args args) {
+    args.rows = tile.rows * std::min(tile.chosen, count);
+    args.out = a.fp8_codes;
+    args.begin = plan.begin + first;
+    args.end = plan.begin + first + count;
+    return LaunchStatus(cuda::LaunchEncodeFp8(args, stream));
+  };
+  const auto groups_of = [&](bool small, const cuda::MatrixList& matrices) {
+    cuda::LinearGroups groups = GroupsOf(tile, plan, first, count, small);
+    groups.matrices = matrices;
+    groups.row_of = nullptr;
+    return groups;
+  };
+  const cuda::MatrixList gates = ListOf(experts, &model::MlpWeights::gate, &model::MlpWeights::gate_bias),
+                         ups = ListOf(experts, &model::MlpWeights::up, &model::MlpWeights::up_bias),
+                         downs = ListOf(experts, &model::MlpWeights::down, &model::MlpWeights::down_bias);
+  MOE_RETURN_IF_ERROR(
+      encode({.x = tile.x, .x_stride = rows.x_stride(), .cols = rows.spec.hidden_size, .row_of = plan.row_of}));
+  cuda::LinearShape shape = ShapeOf(experts[0].gate, {}, a.gated, width);
+  shape.codes = a.fp8_codes;
+  shape.swiglu_limit = static_cast<float>(rows.spec.swiglu_limit);
+  shape.swiglu_alpha = static_cast<float>(rows.spec.swiglu_alpha);
+  for (const bool small : {false, true}) {
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGroupedGateUp(shape, groups_of(small, gates), ups, stream)));
+  }
+  MOE_RETURN_IF_ERROR(encode({.x = a.gated, .x_stride = width, .cols = rows.spec.moe_intermediate_size}));
+  shape = ShapeOf(experts[0].down, {}, a.expert_out, rows.spec.hidden_size);
+  shape.codes = a.fp8_codes;
+  for (const bool small : {false, true}) {
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGroupedLinear(shape, groups_of(small, downs), stream)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -194,8 +238,14 @@ absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<c
                                                               stream)));
       tile.codes = codes;
     }
+    const CudaActivations& a = rows.activations;
+    const bool fp8 =
+        a.fp8_codes != nullptr && experts[0].gate.dtype == DType::kF8E4M3 && experts[0].down.dtype == DType::kF8E4M3;
+    if (fp8) MOE_RETURN_IF_ERROR(RunFp8Experts(rows, experts, first, tile, plan, stream));
     for (const bool small : {false, true}) {
-      MOE_RETURN_IF_ERROR(RunExpertTiles(rows, experts, first, tile, plan, small, stream));
+      if (fp8) break;
+      MOE_RETURN_IF_ERROR(RunGroupedMlp(rows.spec, experts, GroupsOf(tile, plan, first, std::ssize(experts), small),
+                                        tile.x, tile.codes, a.gated, a.expert_out, stream));
     }
     return LaunchStatus(cuda::LaunchCombine({.expert_out = rows.activations.expert_out,
                                              .ids = tile.ids,

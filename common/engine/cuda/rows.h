@@ -8,10 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/math.h"
+#include "common/base/status.h"
 #include "common/engine/cuda/activations.h"
 #include "common/kernels/cuda/attention.h"
 #include "common/kernels/cuda/call.h"
 #include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/fp8_inputs.h"
 #include "common/kernels/cuda/int8_inputs.h"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/stream.h"
@@ -108,6 +110,24 @@ inline absl::StatusOr<CudaInputRows> CodeInPlace(bool coded, const PackedMatrix&
       {.x = x, .x_stride = stride, .cols = w.cols, .out = x, .out_stride = stride, .rows = rows}, stream));
   if (!launched.ok()) return launched;
   return in;
+}
+
+// Rounds the shape's inputs of `rows` tokens to FP8, where a prompt does and the weights are FP8. The launch that
+// follows takes them.
+inline absl::Status EncodeFp8(const CudaActivations& activations, int64_t rows, cuda::LinearShape* shape,
+                              cuda::Stream stream) {
+  if (activations.fp8_codes == nullptr || shape->dtype != DType::kF8E4M3) return absl::OkStatus();
+  shape->codes = activations.fp8_codes;
+  return LaunchStatus(cuda::LaunchEncodeFp8(
+      {.x = shape->x, .x_stride = shape->x_stride, .rows = rows, .cols = shape->cols, .out = activations.fp8_codes},
+      stream));
+}
+
+// y = W x of `count` tokens, as the shape says.
+inline absl::Status Multiply(const CudaRows& rows, cuda::LinearShape shape, const cuda::MatrixPointers& matrix,
+                             int64_t count, cuda::Stream stream) {
+  MOE_RETURN_IF_ERROR(EncodeFp8(rows.activations, count, &shape, stream));
+  return LaunchStatus(cuda::LaunchLinear(shape, matrix, count, stream));
 }
 
 // residual = embeddings, BF16 or F32 [rows, hidden_size].

@@ -3,9 +3,10 @@
 //
 //   kRow    a token's inputs share a scale, max|x| / 127: for I8 weights (W8A8, as such checkpoints are published)
 //   kSpans  each 128 inputs of a token share a scale: for formats of blocks, an approximation that computes faster
+//   kFp8    the same in FP8: for FP8 weights, as such checkpoints are published (fp8_inputs.h)
 //
 // A coded row is one piece of memory, which may be copied. Each kernel table has a form of its own inside of it, so
-// only the functions of one table may write and read a row.
+// only the functions of one table may write and read a row. Rows in FP8 have one form for all of them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace moestro {
 
-enum class InputCoding { kNone, kRow, kSpans };
+enum class InputCoding { kNone, kRow, kSpans, kFp8 };
 
 // Which weights are multiplied by codes of their inputs.
 enum class Int8Activations {
@@ -47,6 +48,10 @@ constexpr int64_t CodedRowBytes(InputCoding coding, int64_t cols) {
       return kCodedRowAlignment + (cols + 63) / 64 * 64 * kWord;
     case InputCoding::kSpans:
       return (cols + kCodeSpan - 1) / kCodeSpan * (kCodeSpan + kCodedRowAlignment);
+    case InputCoding::kFp8: {
+      const int64_t spans = (cols + kCodeSpan - 1) / kCodeSpan, scales = spans * 4;
+      return spans * kCodeSpan * kWord + (scales + kCodedRowAlignment - 1) / kCodedRowAlignment * kCodedRowAlignment;
+    }
     default:
       return 0;
   }

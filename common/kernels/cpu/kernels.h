@@ -57,6 +57,8 @@ struct CpuKernels {
   // The setting of this process. No function of the table takes notice of it: their callers choose between `linear`
   // and `linear_coded` by it (common/model/linear.h). AvailableKernels have the default; a role copies one and sets it.
   Int8Activations int8_activations = Int8Activations::kPublished;
+  // The same of inputs of FP8 weights: whether they are rounded to FP8 (fp8_inputs.h), or stay BF16.
+  bool fp8_activations = false;
 
   // out[e] = sum_h w[e, h] * x[h] in F32 for e in [0, experts): w is F32 [experts, hidden] row-major.
   void (*router_logits)(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);

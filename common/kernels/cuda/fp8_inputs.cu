@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(32 * kWarps) EncodeFp8Kernel(EncodeFp8Args arg
   for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; i < rows * spans;
        i += int64_t{gridDim.x} * kWarps) {
     const int64_t row = first_row + i / spans, span = i % spans, col = span * kFp8Span + lane * kPerLane;
-    const uint2 x = LoadInputs(args.x + row * args.x_stride + col, args.cols - col);
+    const int64_t from = args.row_of == nullptr ? row : args.row_of[row];
+    const uint2 x = LoadInputs(args.x + from * args.x_stride + col, args.cols - col);
     // Magnitudes of BF16 compare as integers; infinities and NaN are the greatest.
     const uint32_t even = max(x.x & 0x7fffu, x.y & 0x7fffu), odd = max(x.x >> 16 & 0x7fffu, x.y >> 16 & 0x7fffu);
     int greatest = static_cast<int>(max(even, odd));

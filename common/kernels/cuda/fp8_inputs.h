@@ -23,8 +23,9 @@ struct EncodeFp8Args {
   int64_t x_stride = 0;  // a multiple of 4
   int64_t rows = 0;
   int64_t cols = 0;
-  uint8_t* out = nullptr;  // [rows, Fp8RowBytes(cols)], aligned to 16 bytes
-  // Only rows [*begin, *end), known on the device alone; null: all.
+  uint8_t* out = nullptr;           // [rows, Fp8RowBytes(cols)], aligned to 16 bytes
+  const int32_t* row_of = nullptr;  // for each row of `out`, its row of x; null: the same row
+  // Only rows [*begin, *end) of `out`, at most `rows`, known on the device alone; null: the first `rows`.
   const int32_t* begin = nullptr;
   const int32_t* end = nullptr;
 };

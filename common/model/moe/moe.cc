@@ -126,7 +126,7 @@ class MoeLayer {
 
   // Writes row `row` of the coded rows at `rows`.
   void Encode(InputCoding coding, const uint16_t* x, int64_t cols, int64_t row, uint8_t* rows) const {
-    kernels_.encode_inputs(coding, x, cols, rows + row * CodedRowBytes(coding, cols));
+    EncodeRow(kernels_, coding, x, cols, rows + row * CodedRowBytes(coding, cols));
   }
 
   uint8_t* GatheredOf(const ExpertRows& expert) const {

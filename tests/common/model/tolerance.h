@@ -34,6 +34,13 @@ inline double Int8Deviation(const weights::ModelSpec& spec) {
   return 4.0 / 127 * std::sqrt(4 * static_cast<double>(spec.num_layers) / 6);
 }
 
+// Inputs in FP8: as above, rounding moves an input to another code, at worst independently of the reference's. E4M3
+// keeps 3 bits of a mantissa, so a rounding is off by 2^-5 (root mean square), and two differ by sqrt(2) times that. A
+// layer of un-absorbed MLA has a chain of 6: inputs of q_a and kv_a, of q_b, of kv_b, of o, of gate and up, of down.
+inline double Fp8Deviation(const weights::ModelSpec& spec) {
+  return std::sqrt(2 * 6 * static_cast<double>(spec.num_layers)) / 32;
+}
+
 // A Gaussian error stays below 6 deviations in all of 10^8 logits; the tests check fewer.
 inline constexpr double kSigmas = 6;
 

@@ -37,13 +37,14 @@ constexpr int64_t kDeviceBytes = int64_t{1} << 30;
 // A model, the engine on the CPU, and streamed prefills.
 class StreamSubject {
  public:
-  explicit StreamSubject(const weights::WeightSegment& segment, Int8Activations setting = Int8Activations::kPublished)
+  explicit StreamSubject(const weights::WeightSegment& segment, Int8Activations setting = Int8Activations::kPublished,
+                         bool fp8_inputs = false)
       : segment_(segment),
-        kernels_(WithSetting(TestKernels(), setting)),
+        kernels_(KernelsFor(setting, fp8_inputs)),
         weights_(model::BindWeights(segment).value()),
         engine_(model::Engine::Create(segment, kernels_, pool_, {.max_rows = 128}).value()),
         device_(device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value()),
-        compute_(*device_, segment.spec(), weights_, setting) {}
+        compute_(*device_, segment.spec(), weights_, setting, fp8_inputs) {}
 
   const weights::ModelSpec& spec() const { return segment_.spec(); }
   model::Engine& engine() { return *engine_; }
@@ -81,6 +82,12 @@ class StreamSubject {
  private:
   static constexpr int64_t kDense = 8 << 20;
   static constexpr int64_t kMostPasses = 6;
+
+  static CpuKernels KernelsFor(Int8Activations setting, bool fp8_inputs) {
+    CpuKernels kernels = WithSetting(TestKernels(), setting);
+    kernels.fp8_activations = fp8_inputs;
+    return kernels;
+  }
 
   const weights::WeightSegment& segment_;
   const CpuKernels kernels_;
@@ -245,6 +252,40 @@ class MiniMaxGoldenPromptTest : public GoldenPromptTest {
 
 TEST_F(MiniMaxGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
 
+// Inputs of FP8 weights in FP8. The CPU has the same codes where it has the same inputs in BF16, and in the first
+// layers that is nearly everywhere. Behind them a code that differs makes others differ. What depends on all layers is
+// compared where no choice of experts is close: StreamedShapesTest.InputsInFp8.
+class Fp8InputsTest : public GoldenPromptTest {
+ protected:
+  void SetUp() override {
+    if (!cuda::HasFp8Mma()) GTEST_SKIP() << cuda::DeviceName() << " has no products of FP8";
+    ASSERT_TRUE(model_.ok()) << model_.status();
+    subject_ =
+        std::make_unique<StreamSubject>(*model_->owned.segment, Int8Activations::kPublished, /*fp8_inputs=*/true);
+  }
+};
+
+TEST_F(Fp8InputsTest, KvOfTheFirstLayersIsTheCpus) {
+  const model::GoldenCase& golden = CaseOf(65);
+  const model::TestSequence expected(spec(), 65), in_bf16(spec(), 65);
+  model::RunPrompt(subject_->engine(), expected, golden.prompt, 128, MlaForm::kUnabsorbed);
+  StreamSubject(*model_->owned.segment).Stream(in_bf16, golden.prompt, 0, StreamSubject::Ring(4));
+  const auto layer_of = [&](const model::TestSequence& sequence, int64_t layer) {
+    const std::vector<uint16_t> kv = sequence.Contents(65);
+    const auto size = std::ssize(kv) / spec().num_layers;
+    std::vector<float> numbers;
+    for (int64_t i = layer * size; i < (layer + 1) * size; ++i) numbers.push_back(FromBf16(kv[static_cast<size_t>(i)]));
+    return numbers;
+  };
+  for (const MemoryLimits& limits : {StreamSubject::Ring(4), subject_->LimitsForPassesOf(14)}) {
+    const model::TestSequence sequence(spec(), 65);
+    subject_->Stream(sequence, golden.prompt, 0, limits);
+    for (const int64_t layer : {0, 1}) ExpectNear(spec(), layer_of(sequence, layer), layer_of(expected, layer));
+    EXPECT_NE(layer_of(sequence, 1), layer_of(in_bf16, 1)) << "no input was rounded";
+  }
+  EXPECT_EQ(subject_->report().counters.passes, 5);
+}
+
 TEST_F(GoldenPromptTest, EveryRingLengthGivesTheSameBits) {
   const std::span<const int32_t> tokens = std::span(CaseOf(65).prompt).first(9);
   std::vector<uint16_t> kv;
@@ -276,10 +317,10 @@ TEST_F(GoldenPromptTest, InPasses) {
 
 // Shapes that the golden model lacks. All tokens choose the same experts: no choice is close.
 void CheckShapes(const weights::ModelSpec& spec, bool fp8, int64_t count, std::optional<DType> type = {},
-                 Int8Activations setting = Int8Activations::kPublished) {
+                 Int8Activations setting = Int8Activations::kPublished, bool fp8_inputs = false) {
   const SyntheticSegment model =
       MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .type = type, .decisive_biases = true});
-  StreamSubject subject(*model.segment, setting);
+  StreamSubject subject(*model.segment, setting, fp8_inputs);
   const bool coded = type == DType::kI8 && setting != Int8Activations::kBf16;
   const std::vector<int32_t> tokens = model::RandomTokens(count, spec.token_count, 3);
   const model::TestSequence sequence(spec, count), expected(spec, count);
@@ -306,6 +347,18 @@ TEST(StreamedShapesTest, NoQueryRankNoSharedExpertManyHeads) {
   spec.num_heads = engine::kCudaHeads + 3;
   spec.num_layers = 2;
   CheckShapes(spec, true, 15);
+}
+
+TEST(StreamedShapesTest, InputsInFp8) {
+  constexpr auto kPublished = Int8Activations::kPublished;
+  if (!cuda::HasFp8Mma()) GTEST_SKIP() << cuda::DeviceName() << " has no products of FP8";
+  CheckShapes(OddSpec(), true, 40, {}, kPublished, /*fp8_inputs=*/true);
+  CheckShapes(OddSpec(), /*fp8=*/false, 15, {}, kPublished, /*fp8_inputs=*/true);  // concerns no weights
+  weights::ModelSpec grouped = SmallGroupedSpec();
+  grouped.qk_rope_head_dim = grouped.v_head_dim = 128;
+  grouped.num_experts = grouped.experts_per_token;  // without biases no other choice is certain
+  grouped.num_layers = 2;
+  CheckShapes(grouped, true, 15, {}, kPublished, /*fp8_inputs=*/true);
 }
 
 // Some kv heads at a time, and all of them; with head norms and without, with biases and without.
