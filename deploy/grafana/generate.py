@@ -275,6 +275,8 @@ DASHBOARDS = {
             "of decode": "max(moestro_decode_device{})",
             "lost, per second": rate("moestro_prefill_devices_lost_total")}, "short",
             "Lost: failed, stalled or reclaimed during a prompt, which continued without them."),
+        lines("Inputs of FP8 weights", {"rounded to FP8": "max(moestro_prefill_fp8_activations{})"}, "short",
+              "1: streamed prompts round them, as such checkpoints are published (prefill-activations); 0: BF16."),
         lines("Time spent in streamed prompts", {"share of the clock": rate("moestro_prefill_stream_seconds_total")},
               "percentunit"),
         lines("Prompts", {

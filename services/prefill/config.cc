@@ -119,6 +119,11 @@ absl::StatusOr<std::vector<DeviceName>> StreamConfig::DeviceNames() const {
 absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
   MOE_RETURN_IF_ERROR(ValidateCpuOptions(config.cpu));
+  if (config.activations == PrefillActivations::kFp8 && config.mla_form.choice == MlaFormChoice::kAbsorbed) {
+    return absl::InvalidArgumentError(
+        "--mla-form absorbed: promises the same bits on every path, but decode does not round inputs as "
+        "--prefill-activations fp8 does");
+  }
   MOE_RETURN_IF_ERROR(CheckFlagRange("--chunk-tokens", config.chunk_tokens, 1, 512));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--queue-limit", config.queue_limit, 0, 1 << 20));
   MOE_RETURN_IF_ERROR(

@@ -33,6 +33,12 @@ struct MlaFormPolicy {
   }
 };
 
+// What prompts make of the inputs of FP8 weights, which are published for inputs in FP8. kAuto: FP8 on GPUs that
+// multiply it, where it is faster; BF16, which rounds less, on the CPU and elsewhere.
+enum class PrefillActivations { kAuto, kFp8, kBf16 };
+inline constexpr std::array<Choice<PrefillActivations>, 3> kPrefillActivationsWords = {
+    {{"auto", PrefillActivations::kAuto}, {"fp8", PrefillActivations::kFp8}, {"bf16", PrefillActivations::kBf16}}};
+
 // Whether and how prompts are streamed (stream/README.md).
 struct StreamConfig {
   std::string device = "none";             // none: prompts are computed in place; host; cuda:N
@@ -64,6 +70,7 @@ struct PrefillConfig {
   CpuShare share{.nice = 5};
   CpuOptions cpu;
   Int8Activations int8_activations = Int8Activations::kPublished;  // the same for all roles that compute
+  PrefillActivations activations = PrefillActivations::kAuto;
   std::vector<int> lent_cpus;  // CPUs that TakeCpuShare leaves to others; used while decode computes nothing
   int chunk_tokens = 256;      // tokens of one forward pass
   int queue_limit = 256;       // requests that may wait

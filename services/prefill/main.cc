@@ -22,6 +22,9 @@ int main(int argc, char** argv) {
       std::string(moestro::kInt8ActivationsWords[static_cast<size_t>(config.int8_activations)]),
       [&](size_t word) { config.int8_activations = static_cast<moestro::Int8Activations>(word); },
       std::string(moestro::kInt8ActivationsHelp));
+  moestro::AddChoice(app, "--prefill-activations", moestro::prefill::kPrefillActivationsWords, config.activations,
+                     "Inputs of FP8 weights. bf16: exact; fp8: as such checkpoints are published, on this role's CPUs "
+                     "too; auto: fp8 on GPUs that multiply it");
   app.add_option("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
   app.add_option("--queue-limit", config.queue_limit, "Prompts that may wait; further prompts are refused");
   moestro::AddChoice(app, "--mla-form", moestro::prefill::kMlaFormWords, config.mla_form.choice,

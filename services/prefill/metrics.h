@@ -37,6 +37,8 @@ struct PrefillMetrics {
             registry.AddGauge("moestro_prefill_ring_occupancy_ratio",
                               "Peak share of the expert ring's slots in use during the last streamed prompt")),
         devices(registry.AddGauge("moestro_prefill_devices", "Devices that the last streamed prompt ended on")),
+        fp8_activations(registry.AddGauge("moestro_prefill_fp8_activations",
+                                          "1 if streamed prompts round the inputs of FP8 weights to FP8, else 0")),
         lost_devices(registry.AddCounter("moestro_prefill_devices_lost_total",
                                          "Devices that failed, stalled or were reclaimed during a prompt on several")),
         named_devices(registry.AddGauge("moestro_prefill_devices_named", "Devices that the settings name for prompts")),
@@ -53,6 +55,7 @@ struct PrefillMetrics {
     open_devices.Set(static_cast<double>(state.open));
     ring_slots.Set(static_cast<double>(state.ring_slots));
     registered_bytes.Set(static_cast<double>(state.registered_bytes));
+    fp8_activations.Set(state.fp8_inputs ? 1 : 0);
   }
 
   prometheus::Counter& tokens;
@@ -71,6 +74,7 @@ struct PrefillMetrics {
   prometheus::Counter& stream_seconds;
   prometheus::Gauge& ring_occupancy;
   prometheus::Gauge& devices;
+  prometheus::Gauge& fp8_activations;
   prometheus::Counter& lost_devices;
   prometheus::Gauge& named_devices;
   prometheus::Gauge& open_devices;

@@ -14,6 +14,7 @@
 #include "common/engine/cuda/backend.h"
 #include "common/engine/host/host_prefill.h"
 #include "common/engine/host/host_rank_kernels.h"
+#include "common/model/schema.h"
 #include "services/prefill/prompt_costs.h"
 #include "services/prefill/stream/measure.h"
 
@@ -38,6 +39,25 @@ WorkerPool::Options ShareOf(const PrefillConfig& config, int own_threads, int64_
     options.lent_cpus.assign(config.lent_cpus.begin() + lent.begin, config.lent_cpus.begin() + lent.end);
   }
   return options;
+}
+
+bool HasFp8Weights(const weights::ModelSpec& spec, const model::ModelWeights& weights) {
+  model::ModelWeights visited = weights;  // pointers, not what they point to
+  bool has_fp8 = false;
+  model::ForEachTensor(spec, visited, [&](const model::ModelTensor&, auto& field) {
+    if constexpr (requires { field.dtype; }) has_fp8 = has_fp8 || field.dtype == DType::kF8E4M3;
+  });
+  return has_fp8;
+}
+
+void LogFp8Inputs(const device::DeviceName& gpu, bool fp8_inputs) {
+  if (fp8_inputs) {
+    return spdlog::info("prompts on {} round inputs of FP8 weights to FP8, as the checkpoint is published", gpu.Text());
+  }
+  spdlog::warn(
+      "{} does not multiply FP8 (compute capability 8.9, or 12.0 and later): its prompts keep inputs of FP8 weights in "
+      "BF16",
+      gpu.Text());
 }
 
 // Registers `memory`. Logs how much is registered, and again whenever that changes.
@@ -88,16 +108,22 @@ absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const device::Devi
   const int64_t bytes = config_.stream.memory_bytes;
   Device opened;
   if (name.cuda_ordinal) {
+    const bool wanted = config_.activations != PrefillActivations::kBf16 && HasFp8Weights(spec, model_->weights);
+    if (wanted) {
+      MOE_ASSIGN_OR_RETURN(opened.fp8_inputs, engine::CudaTakesFp8Inputs(*name.cuda_ordinal));
+    }
     const int64_t weight_bytes = model_->segment->header().total_bytes, pin_bytes = config_.stream.pin_bytes;
     MOE_ASSIGN_OR_RETURN(
         engine::CudaPrefillBackend backend,
         engine::OpenCudaPrefill({.ordinal = *name.cuda_ordinal,
                                  .memory_bytes = bytes,
                                  .registered_bytes = pin_bytes > 0 ? std::min(pin_bytes, weight_bytes) : weight_bytes},
-                                spec, model_->weights, kernels_.int8_activations));
+                                spec, model_->weights, kernels_.int8_activations, opened.fp8_inputs));
     opened.device = std::move(backend.device);
     opened.compute = std::move(backend.compute);
+    if (wanted) LogFp8Inputs(name, opened.fp8_inputs);
   } else {
+    opened.fp8_inputs = kernels_.fp8_activations && HasFp8Weights(spec, model_->weights);
     opened.device = device::NewHostDevice({.memory_bytes = bytes > 0 ? bytes : kDefaultHostBytes});
     opened.compute =
         std::make_unique<engine::HostPrefill>(spec, model_->weights, kernels_, workers_, config_.chunk_tokens);
@@ -112,8 +138,9 @@ absl::StatusOr<PromptDevice> PrefillBackends::Rank(size_t index) {
   Device& device = *named.opened;
   PromptDevice made{.name = named.name.Text(), .rank = {}, .single = device.prefill.get(), .workers = nullptr};
   if (named.name.cuda_ordinal) {
-    MOE_ASSIGN_OR_RETURN(auto rank_kernels, engine::NewCudaRankKernels(*device.device, model_->segment->spec(),
-                                                                       model_->weights, kernels_.int8_activations));
+    MOE_ASSIGN_OR_RETURN(auto rank_kernels,
+                         engine::NewCudaRankKernels(*device.device, model_->segment->spec(), model_->weights,
+                                                    kernels_.int8_activations, device.fp8_inputs));
     const auto gpu = std::make_shared<CudaRank>(CudaRank{model_, device.device, std::move(rank_kernels)});
     made.rank = {.device = gpu->device.get(), .kernels = gpu->kernels.get(), .owner = gpu};
   } else {
@@ -348,6 +375,7 @@ void PrefillBackends::UpdateState() {
   State state{.devices = std::ssize(named_), .open = std::ssize(devices), .ring_slots = ring_slots_};
   for (const Device* device : devices) {
     const int64_t registered = device->weights->registered_bytes();
+    state.fp8_inputs = state.fp8_inputs || device->fp8_inputs;
     state.registered_bytes = device == devices[0] ? registered : std::min(state.registered_bytes, registered);
   }
   MutexLock lock(mutex_);

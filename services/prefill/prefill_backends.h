@@ -54,6 +54,7 @@ class PrefillBackends {
     int64_t open = 0;              // of these
     int64_t ring_slots = 0;        // experts of a layer that a device holds at a time; 0: nothing is streamed
     int64_t registered_bytes = 0;  // of the weights, with the device that has fewest
+    bool fp8_inputs = false;       // whether a device rounds inputs of FP8 weights to FP8
   };
   State state() const {
     MutexLock lock(mutex_);
@@ -73,6 +74,7 @@ class PrefillBackends {
     std::unique_ptr<StreamPrefill> prefill;
     std::unique_ptr<device::Pinning> weights;  // registered
     std::unique_ptr<device::Pinning> pool;
+    bool fp8_inputs = false;
   };
   // A device that the settings name.
   struct Named {

@@ -43,6 +43,7 @@ class PrefillServer {
 
   absl::Status Run() {
     MOE_ASSIGN_OR_RETURN(kernels_, SelectKernels(config_.int8_activations));
+    kernels_.fp8_activations = config_.activations == PrefillActivations::kFp8;
     MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::PrefillService::service_full_name(), &rpc_}}));
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
     MOE_RETURN_IF_ERROR(BuildRunner());

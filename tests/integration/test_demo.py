@@ -123,6 +123,22 @@ def test_what_inputs_in_eight_bits_cost(api, bin_dir, cli, demo, tmp_path, form,
     assert int8["share"] >= bf16["share"] - 0.02
 
 
+def test_what_prompts_in_fp8_cost(api, bin_dir, cli, demo):
+    """Less than a point, of a quarter of the questions: prefill computes all prompts and scores with inputs in FP8."""
+    printed = {}
+    for setting in ["bf16", "fp8"]:
+        flags = {"router": SPLIT, "prefill": [*STREAMED, "--prefill-activations", setting]}
+        with Node(api, bin_dir, demo, flags) as node:
+            printed[setting] = json.loads(
+                cli("eval", demo / "questions.jsonl", "--server", f"127.0.0.1:{node.grpc_port}", "--concurrency", 16,
+                    "--limit", 400, "--perplexity", "--json", timeout=600).stdout)
+    bf16, fp8 = printed["bf16"], printed["fp8"]
+    print(f"bf16: {bf16['share']:.4f}, perplexity {bf16['perplexity']:.5f}; with --prefill-activations fp8: "
+          f"{fp8['share']:.4f}, {fp8['perplexity']:.5f}")
+    assert fp8["perplexity"] != bf16["perplexity"]
+    assert fp8["share"] >= bf16["share"] - 0.01
+
+
 def test_a_conversation_of_three_turns(api, bin_dir, cli, demo, make_node):
     with make_node(model=demo) as node:
         chat = cli("chat", "--server", f"127.0.0.1:{node.grpc_port}", input="Sort [5, 2, 9].\nNow reverse it.\nWhat is the first one?\n")

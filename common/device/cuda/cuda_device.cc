@@ -206,18 +206,28 @@ class CudaDevice final : public Device {
   std::shared_ptr<const CudaTimeBase> base_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options) {
+absl::StatusOr<cudaDeviceProp> PropertiesOf(int ordinal) {
   int count = 0;
   MOE_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&count), "looking for GPUs"));
-  if (options.ordinal < 0 || options.ordinal >= count) {
+  if (ordinal < 0 || ordinal >= count) {
     return absl::NotFoundError(
-        absl::StrFormat("cuda:%d: there are %d GPUs, counted from 0; see nvidia-smi -L", options.ordinal, count));
+        absl::StrFormat("cuda:%d: there are %d GPUs, counted from 0; see nvidia-smi -L", ordinal, count));
   }
-  MOE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(options.ordinal), "cudaSetDevice"));
+  MOE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
   cudaDeviceProp gpu;
-  MOE_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&gpu, options.ordinal), "looking at a GPU"));
+  MOE_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&gpu, ordinal), "looking at a GPU"));
+  return gpu;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> CudaMultipliesFp8(int ordinal) {
+  MOE_ASSIGN_OR_RETURN(const cudaDeviceProp gpu, PropertiesOf(ordinal));
+  return (gpu.major == 8 && gpu.minor == 9) || gpu.major >= 12;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options) {
+  MOE_ASSIGN_OR_RETURN(const cudaDeviceProp gpu, PropertiesOf(options.ordinal));
   const std::string name =
       absl::StrFormat("cuda:%d (%s, compute capability %d.%d)", options.ordinal, gpu.name, gpu.major, gpu.minor);
   if (gpu.major < kOldestMajor) {

@@ -21,22 +21,24 @@ absl::StatusOr<std::unique_ptr<device::Device>> OpenDevice(const device::CudaDev
 
 }  // namespace
 
+absl::StatusOr<bool> CudaTakesFp8Inputs(int ordinal) { return device::CudaMultipliesFp8(ordinal); }
+
 absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options,
                                                    const weights::ModelSpec& spec, const model::ModelWeights& weights,
-                                                   Int8Activations setting) {
+                                                   Int8Activations setting, bool fp8_inputs) {
   MOE_RETURN_IF_ERROR(CheckPrefillSupported(spec));
   MOE_RETURN_IF_ERROR(CheckWeightsSupported(spec, weights));
   CudaPrefillBackend backend;
   MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(options));
-  backend.compute = std::make_unique<CudaPrefill>(*backend.device, spec, weights, setting);
+  backend.compute = std::make_unique<CudaPrefill>(*backend.device, spec, weights, setting, fp8_inputs);
   return backend;
 }
 
 absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& device, const weights::ModelSpec& spec,
                                                                 const model::ModelWeights& weights,
-                                                                Int8Activations setting) {
+                                                                Int8Activations setting, bool fp8_inputs) {
   MOE_RETURN_IF_ERROR(CheckRanksSupported(spec));
-  return std::make_unique<CudaRankKernels>(device, spec, weights, setting);
+  return std::make_unique<CudaRankKernels>(device, spec, weights, setting, fp8_inputs);
 }
 
 absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions& device,

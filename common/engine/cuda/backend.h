@@ -21,15 +21,19 @@ struct CudaPrefillBackend {
   std::unique_ptr<PrefillCompute> compute;  // on the device
 };
 
-// Errors of OpenCudaDevice, CheckPrefillSupported and CheckWeightsSupported, and what a first kernel fails with.
+// Whether the GPU can take fp8_inputs. Errors of OpenCudaDevice.
+absl::StatusOr<bool> CudaTakesFp8Inputs(int ordinal);
+
+// fp8_inputs: inputs of FP8 weights are rounded to FP8, which the GPU can take. Errors of OpenCudaDevice,
+// CheckPrefillSupported and CheckWeightsSupported, and what a first kernel fails with.
 absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options,
                                                    const weights::ModelSpec& spec, const model::ModelWeights& weights,
-                                                   Int8Activations setting);
+                                                   Int8Activations setting, bool fp8_inputs);
 
 // A rank on a device of OpenCudaPrefill's, which outlives the result. Errors of CheckRanksSupported.
 absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& device, const weights::ModelSpec& spec,
                                                                 const model::ModelWeights& weights,
-                                                                Int8Activations setting);
+                                                                Int8Activations setting, bool fp8_inputs);
 
 struct CudaDecodeOptions {
   int64_t max_rows = 0;        // of a step

@@ -9,13 +9,15 @@ absl::Status NoCuda() {
 
 }  // namespace
 
+absl::StatusOr<bool> CudaTakesFp8Inputs(int) { return NoCuda(); }
+
 absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions&, const weights::ModelSpec&,
-                                                   const model::ModelWeights&, Int8Activations) {
+                                                   const model::ModelWeights&, Int8Activations, bool) {
   return NoCuda();
 }
 
 absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device&, const weights::ModelSpec&,
-                                                                const model::ModelWeights&, Int8Activations) {
+                                                                const model::ModelWeights&, Int8Activations, bool) {
   return NoCuda();
 }
 

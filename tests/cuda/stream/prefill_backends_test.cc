@@ -43,13 +43,19 @@ class CudaStreamingDevicesTest : public testing::Test {
   CudaStreamingDevicesTest() { emulation::ResetGpu(); }
   ~CudaStreamingDevicesTest() override { emulation::ResetGpu(); }
 
-  static std::unique_ptr<PrefillBackends> Device(EngineNode& node, int64_t memory_bytes = int64_t{1} << 30) {
+  // As the engine on the CPU computes.
+  static PrefillConfig Exact() {
     PrefillConfig config;
+    config.activations = PrefillActivations::kBf16;
+    return config;
+  }
+  static std::unique_ptr<PrefillBackends> Device(EngineNode& node, int64_t memory_bytes = int64_t{1} << 30) {
+    PrefillConfig config = Exact();
     config.stream.device = "cuda:0";
     return Open(node, config, memory_bytes);
   }
   static std::unique_ptr<PrefillBackends> Devices(EngineNode& node, const std::string& list) {
-    PrefillConfig config;
+    PrefillConfig config = Exact();
     config.stream.devices = list;
     config.stream.device_timeout_seconds = 600;  // the model is slow
     return Open(node, config, int64_t{1} << 30);
@@ -122,6 +128,23 @@ TEST_F(CudaStreamingDevicesTest, AutoTakesTheFormThatTheDeviceHas) {
   EXPECT_EQ(streamed.token.id, Run(device.get()).token.id);
 }
 
+TEST_F(CudaStreamingDevicesTest, InputsAreInFp8WhereTheGpuMultipliesIt) {
+  const auto fp8 = [&](PrefillActivations setting, int major, int minor) {
+    emulation::Gpu().major = major;
+    emulation::Gpu().minor = minor;
+    PrefillConfig config;
+    config.stream.device = "cuda:0";
+    config.activations = setting;
+    return Open(node_, config, int64_t{1} << 30)->state().fp8_inputs;
+  };
+  using enum PrefillActivations;
+  EXPECT_TRUE(fp8(kAuto, 12, 0));
+  EXPECT_TRUE(fp8(kAuto, 8, 9));
+  EXPECT_FALSE(fp8(kAuto, 8, 0));
+  EXPECT_FALSE(fp8(kFp8, 9, 0)) << "conversions and products of BF16 would take its place";
+  EXPECT_FALSE(fp8(kBf16, 12, 0));
+}
+
 TEST_F(CudaStreamingDevicesTest, WeightsAndThePoolArePinned) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
@@ -143,7 +166,7 @@ TEST_F(CudaStreamingDevicesTest, ASegmentThatIsMappedForReadingIsPinned) {
   std::memcpy(SharedMemory::Create(name, header.total_bytes).value().data(), &header,
               static_cast<size_t>(header.total_bytes));
   const Result expected = Run(nullptr);
-  PrefillConfig config;
+  PrefillConfig config = Exact();
   config.stream.device = "cuda:0";
   config.stream.dense_bytes = kDenseBytes;
   config.stream.from_tokens = 2;

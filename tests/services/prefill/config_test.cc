@@ -104,6 +104,14 @@ TEST(PrefillConfigTest, ADeviceToBorrow) {
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("cuda:1 is listed twice"));
 }
 
+TEST(PrefillConfigTest, Fp8InputsHaveOtherBitsThanDecode) {
+  PrefillConfig config;
+  config.activations = PrefillActivations::kFp8;
+  EXPECT_TRUE(ValidatePrefillConfig(config).ok());
+  config.mla_form.choice = MlaFormChoice::kAbsorbed;
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--prefill-activations fp8"));
+}
+
 TEST(MlaFormPolicyTest, AutoChangesFormAtTheThreshold) {
   MlaFormPolicy policy;
   EXPECT_EQ(policy.ForPrompt(policy.unabsorbed_from_tokens - 1), model::MlaForm::kAbsorbed);
