@@ -1,6 +1,8 @@
 // The paper's Table 1 on this machine: one GEMV of cached weights, called again and again. Compares this project's
 // kernel, the paper's kernels and BLAS libraries.
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -24,8 +26,9 @@ namespace {
 constexpr double kTarget = 1.5;  // times the paper's post-scaling kernel, on one core
 constexpr char kPostScaling[] = "paper's post-scaling kernel";
 // Largest difference explained by rounding the inputs to BF16 and by the flushed subnormals of the paper's kernels,
-// with outputs of deviation 1. (The paper measured 0.0017 as the 95th percentile.) A larger one means that a kernel
-// computes something else.
+// with outputs of deviation 1. (The paper measured 0.0017 as the 95th percentile, of outputs whose deviation it does
+// not say, against a product in BF16; here the errors are those against double precision.) A larger one means that a
+// kernel computes something else.
 constexpr double kTolerance = 0.05;
 
 // The same product in every kernel's format.
@@ -106,9 +109,10 @@ class Table1 {
     for (const Contestant& contestant : contestants_) works.push_back(contestant.work);
     const std::vector<Series> series = context_.timer.Measure(works);
     for (size_t i = 0; i < contestants_.size(); ++i) {
-      MOE_RETURN_IF_ERROR(Check(contestants_[i]));
+      MOE_ASSIGN_OR_RETURN(const double error_p95, Check(contestants_[i]));
       Row row = MakeRow(where + ": " + contestants_[i].name, threads_, "GB/s", series[i],
                         absl::StrFormat("%d bytes of weights a product", contestants_[i].bytes));
+      row.error_p95 = error_p95;
       if (context_.has_avx512_bf16 && i != 1) {
         const bool judged = i == 0 && threads_ == 1;
         CompareSpeeds(series[i], kPostScaling, series[1], judged ? std::optional(kTarget) : std::nullopt, &row);
@@ -195,14 +199,19 @@ class Table1 {
     return [pause = context_.preset.library_settle] { std::this_thread::sleep_for(pause); };
   }
 
-  absl::Status Check(const Contestant& contestant) const {
+  // The 95th percentile of the errors.
+  absl::StatusOr<double> Check(const Contestant& contestant) const {
+    std::vector<double> errors;
     for (size_t row = 0; row < problem_.truth.size(); ++row) {
-      if (!(std::abs(contestant.output[row] - problem_.truth[row]) <= kTolerance)) {
+      errors.push_back(std::abs(contestant.output[row] - problem_.truth[row]));
+      if (!(errors.back() <= kTolerance)) {
         return absl::InternalError(absl::StrFormat("%s: output %d is %g, expected %g", contestant.name, row,
                                                    contestant.output[row], problem_.truth[row]));
       }
     }
-    return absl::OkStatus();
+    const auto p95 = errors.begin() + static_cast<std::ptrdiff_t>(0.95 * static_cast<double>(errors.size() - 1));
+    std::nth_element(errors.begin(), p95, errors.end());
+    return *p95;
   }
 
   BenchContext& context_;

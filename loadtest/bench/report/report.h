@@ -29,6 +29,8 @@ struct Row {
   std::optional<Reference> reference;
   Summary ratio;                 // valid with a reference
   std::optional<double> target;  // the least median ratio that passes
+  // 95th percentile of the differences between its outputs and those in double precision, which have deviation 1.
+  std::optional<double> error_p95 = std::nullopt;
 
   bool passed() const { return target && ratio.median >= *target; }
 };

@@ -16,9 +16,11 @@ std::string Range(const Summary& summary) {
 
 std::string RowHtml(const Row& row) {
   std::string html = absl::StrCat(
-      "<tr><td>", EscapeHtml(row.name), "<small>", EscapeHtml(row.counted), "</small></td><td class=\"number\">",
-      row.threads, "</td><td class=\"number\">", ShortNumber(row.microseconds.median), "</td><td class=\"number\">",
-      ShortNumber(row.rate.median), " ", row.unit, "<small>", Range(row.rate), "</small></td>");
+      "<tr><td>", EscapeHtml(row.name), "<small>", EscapeHtml(row.counted),
+      row.error_p95 ? absl::StrFormat("; 95th percentile of the error %.2g", *row.error_p95) : std::string(),
+      "</small></td><td class=\"number\">", row.threads, "</td><td class=\"number\">",
+      ShortNumber(row.microseconds.median), "</td><td class=\"number\">", ShortNumber(row.rate.median), " ", row.unit,
+      "<small>", Range(row.rate), "</small></td>");
   if (!row.reference) return absl::StrCat(html, "<td></td><td></td><td></td><td></td></tr>\n");
   absl::StrAppend(&html, "<td class=\"number\">", ShortNumber(row.reference->rate.median), " ", row.unit, "<small>",
                   EscapeHtml(row.reference->name), "</small></td><td class=\"number\"><b>",

@@ -26,6 +26,7 @@ json ToJson(const Row& row) {
     out["target"] = *row.target;
     out["verdict"] = Verdict(row);
   }
+  if (row.error_p95) out["error_p95"] = *row.error_p95;
   return out;
 }
 

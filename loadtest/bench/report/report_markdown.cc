@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/report/number.h"
 #include "common/report/table.h"
 #include "loadtest/bench/report/report.h"
@@ -39,6 +42,14 @@ std::string ReportMarkdown(const BenchReport& report) {
       for (const Row& row : section.findings.rows) {
         if (row.counted != last) absl::StrAppend(&text, "- ", row.name, ": ", row.counted, "\n");
         last = row.counted;
+      }
+      if (std::any_of(section.findings.rows.begin(), section.findings.rows.end(),
+                      [](const Row& row) { return row.error_p95.has_value(); })) {
+        absl::StrAppend(&text, "\n95th percentile of the error of outputs of deviation 1:\n\n");
+        for (const Row& row : section.findings.rows) {
+          if (row.error_p95)
+            absl::StrAppend(&text, "- ", row.name, ": ", absl::StrFormat("%.2g", *row.error_p95), "\n");
+        }
       }
     }
     for (const Skipped& skipped : section.findings.skipped) {

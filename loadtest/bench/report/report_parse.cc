@@ -71,6 +71,7 @@ Row ParseRow(const json& object, const std::string& section, Reader& reader) {
     row.ratio = reader.GetSummary(object, where, "ratio");
   }
   if (object.contains("target")) row.target = reader.Get<double>(object, where, "target");
+  if (object.contains("error_p95")) row.error_p95 = reader.Get<double>(object, where, "error_p95");
   return row;
 }
 

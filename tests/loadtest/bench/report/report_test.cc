@@ -48,6 +48,18 @@ BenchReport SomeReport() {
   return report;
 }
 
+TEST(Report, HasTheErrorsOfProducts) {
+  BenchReport report = SomeReport();
+  EXPECT_THAT(ReportMarkdown(report), Not(HasSubstr("95th percentile")));
+  report.sections[1].findings.rows[2].error_p95 = 0.00171;
+  EXPECT_THAT(ReportMarkdown(report), HasSubstr("- BF16: 0.0017\n"));
+  EXPECT_THAT(ReportHtml(report), HasSubstr("; 95th percentile of the error 0.0017</small>"));
+  const json rows = ReportJson(report).at("sections")[1].at("rows");
+  EXPECT_FALSE(rows[0].contains("error_p95"));
+  EXPECT_EQ(rows[2].at("error_p95"), 0.00171);
+  EXPECT_EQ(ParseReport(ReportJson(report).dump())->sections[1].findings.rows[2].error_p95, 0.00171);
+}
+
 TEST(Report, CountsTargets) {
   EXPECT_EQ(SomeReport().passed(), 1);
   EXPECT_EQ(SomeReport().missed(), 1);
