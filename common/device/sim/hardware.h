@@ -24,7 +24,10 @@ struct HardwareSpec {
   double decode_memory_fraction = 0;       // of the GPU's memory bandwidth, in products with few rows
   double decode_attention_fraction = 0;    // of the BF16 rate, in attention of single rows; 0: attention_fraction
   double cpu_memory_bytes_per_second = 0;  // data sheet, all sockets
-  double cpu_memory_fraction = 0;          // of that, in the experts' products with few rows
+  double cpu_memory_fraction = 0;          // of that, in the experts' products with few rows, waits included
+  // Decode beside a prompt whose weights stream; 0: unknown.
+  double cpu_cores = 0;
+  double cpu_read_bytes_per_second = 0;  // that all cores reach while none waits for another
 };
 
 }  // namespace moestro::device

@@ -61,6 +61,12 @@ class Resource {
     free_at_ = std::max(free_at_, begin) + seconds;
     return free_at_;
   }
+  // The same for work that ends when another resource has given `amount`.
+  double Use(double begin, const SharedUse& other, double amount) {
+    MutexLock lock(mutex_);
+    free_at_ = other.Use(std::max(free_at_, begin), amount);
+    return free_at_;
+  }
 
  private:
   Mutex mutex_;
@@ -69,11 +75,20 @@ class Resource {
 
 class SimStream final : public Stream {
  public:
-  SimStream(const HardwareSpec& hardware, const Time& time, Resource& processors, Resource& to_device,
-            Resource& to_host)
-      : hardware_(hardware), time_(time), processors_(processors), to_device_(to_device), to_host_(to_host) {}
+  SimStream(const HardwareSpec& hardware, const Time& time, const SharedUse& host_memory, Resource& processors,
+            Resource& to_device, Resource& to_host)
+      : hardware_(hardware),
+        time_(time),
+        host_memory_(host_memory),
+        processors_(processors),
+        to_device_(to_device),
+        to_host_(to_host) {}
 
-  absl::Status CopyToDevice(uint8_t*, const uint8_t*, int64_t bytes) override { return Copy(to_device_, bytes); }
+  absl::Status CopyToDevice(uint8_t*, const uint8_t*, int64_t bytes) override {
+    if (host_memory_.resource == nullptr || IsShort(bytes)) return Copy(to_device_, bytes);
+    end_ = to_device_.Use(Begin() + hardware_.copy_seconds, host_memory_, static_cast<double>(bytes));
+    return absl::OkStatus();
+  }
   absl::Status CopyToHost(uint8_t*, const uint8_t*, int64_t bytes) override { return Copy(to_host_, bytes); }
   absl::Status Launch(Kernel kernel) override {
     end_ = processors_.Use(Begin(), KernelSeconds(hardware_, kernel.cost));
@@ -94,14 +109,17 @@ class SimStream final : public Stream {
 
  private:
   double Begin() const { return std::max(end_, time_.Now()); }
+  double CopySeconds(int64_t bytes) const { return static_cast<double>(bytes) / hardware_.copy_bytes_per_second; }
+  bool IsShort(int64_t bytes) const { return CopySeconds(bytes) < hardware_.copy_seconds; }
   absl::Status Copy(Resource& bus, int64_t bytes) {
-    const double seconds = static_cast<double>(bytes) / hardware_.copy_bytes_per_second;
-    end_ = bus.Use(Begin() + hardware_.copy_seconds, seconds);
+    const double begin = Begin() + hardware_.copy_seconds, seconds = CopySeconds(bytes);
+    end_ = IsShort(bytes) ? begin + seconds : bus.Use(begin, seconds);
     return absl::OkStatus();
   }
 
   const HardwareSpec& hardware_;
   const Time& time_;
+  const SharedUse& host_memory_;
   Resource& processors_;
   Resource& to_device_;
   Resource& to_host_;
@@ -110,8 +128,11 @@ class SimStream final : public Stream {
 
 class SimDevice final : public Device {
  public:
-  explicit SimDevice(const HardwareSpec& hardware)
-      : hardware_(hardware), name_("sim: " + hardware.name), budget_(static_cast<int64_t>(hardware.gpu_memory_bytes)) {}
+  SimDevice(const HardwareSpec& hardware, SharedUse host_memory)
+      : hardware_(hardware),
+        host_memory_(host_memory),
+        name_("sim: " + hardware.name),
+        budget_(static_cast<int64_t>(hardware.gpu_memory_bytes)) {}
 
   std::string_view name() const override { return name_; }
   int64_t memory_bytes() const override { return budget_.limit(); }
@@ -127,7 +148,7 @@ class SimDevice final : public Device {
   absl::StatusOr<Registration> Register(const uint8_t*, int64_t, HostAccess) override { return Registration(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view) override {
-    return std::make_unique<SimStream>(hardware_, time_, processors_, to_device_, to_host_);
+    return std::make_unique<SimStream>(hardware_, time_, host_memory_, processors_, to_device_, to_host_);
   }
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override { return std::make_unique<SimEvent>(time_); }
 
@@ -136,6 +157,7 @@ class SimDevice final : public Device {
 
  private:
   const HardwareSpec hardware_;
+  const SharedUse host_memory_;
   const std::string name_;
   const Time time_;
   MemoryBudget budget_;
@@ -159,6 +181,8 @@ double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost) {
          static_cast<double>(cost.kernels) * hardware.launch_seconds;
 }
 
-std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware) { return std::make_unique<SimDevice>(hardware); }
+std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware, SharedUse host_memory) {
+  return std::make_unique<SimDevice>(hardware, host_memory);
+}
 
 }  // namespace moestro::device

@@ -5,14 +5,17 @@
 // work; the events it waits for; the time of the calling thread; the end of the work already queued on the bus or the
 // processors. Kernels of all streams take turns, since each is assumed to fill the device. A thread's time advances
 // when it waits for an event, and when it learns of another thread's signal (Device::AdvanceTo). So thread scheduling
-// does not affect the result, as long as kernels, and copies of one direction, are requested in the same order. Not
-// charged: the threads' own work, and the bandwidth that copies and kernels take from each other.
+// does not affect the result, as long as kernels, and copies of one direction, are requested in the same order. A copy
+// that is shorter than its own latency does not take turns: several threads may request such copies at any time. Not
+// charged: the threads' own work, and the bandwidth that copies and kernels take from each other. Programs that run
+// beside this one share the host's memory with its copies, if the device is told so (shared_resource.h).
 #pragma once
 
 #include <memory>
 
 #include "common/device/device.h"
 #include "common/device/sim/hardware.h"
+#include "common/device/sim/shared_resource.h"
 
 namespace moestro::device {
 
@@ -20,7 +23,8 @@ namespace moestro::device {
 // product's outputs are cut into tiles, which processors take in waves; half of the last wave is idle on average.
 double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost);
 
-// Its threads begin at time 0.
-std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware);
+// Its threads begin at time 0. host_memory: what copies to the device read, besides the bus; no resource: they have it
+// for themselves. The user's rate is copy_bytes_per_second.
+std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware, SharedUse host_memory = {});
 
 }  // namespace moestro::device

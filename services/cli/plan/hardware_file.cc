@@ -67,7 +67,9 @@ absl::Status Fill(nlohmann::json json, GpuMachine* machine) {
                           {"memory_fraction", &hardware->memory_fraction}};
   const Fields optional_numbers = {{"decode_memory_fraction", &hardware->decode_memory_fraction},
                                    {"cpu_memory_bytes_per_second", &hardware->cpu_memory_bytes_per_second},
-                                   {"cpu_memory_fraction", &hardware->cpu_memory_fraction}};
+                                   {"cpu_memory_fraction", &hardware->cpu_memory_fraction},
+                                   {"cpu_cores", &hardware->cpu_cores},
+                                   {"cpu_read_bytes_per_second", &hardware->cpu_read_bytes_per_second}};
   MOE_RETURN_IF_ERROR(Fill(json, numbers, optional_numbers, "name", &hardware->name));
   machine->built = *hardware;
   return kernels.is_null() ? absl::OkStatus() : Annotate(FillKernels(kernels, machine), kKernels);

@@ -26,7 +26,8 @@ std::string OutcomeText(const Json& outcome) {
 
 }  // namespace
 
-Json PaperClaims(const std::vector<PaperFigure>& built, const std::vector<PaperFigure>& paper_way) {
+Json PaperClaims(const PaperComparison& comparison) {
+  const auto& [built, paper_way] = comparison;
   MOE_CHECK(built.size() == paper_way.size());
   Json claims = Json::array();
   for (size_t i = 0; i < built.size(); ++i) {

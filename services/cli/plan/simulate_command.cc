@@ -21,6 +21,7 @@
 #include "services/cli/plan/simulate_cpu.h"
 #include "services/cli/plan/simulate_decode.h"
 #include "services/cli/plan/simulate_ranks.h"
+#include "services/cli/plan/stream_claims.h"
 #include "services/prefill/stream/simulate.h"
 
 namespace moestro::cli {
@@ -51,20 +52,6 @@ struct SimulateFlags {
 
 constexpr int64_t kLengths[] = {4096, 8192, 16384, 20480, 32768, 49152, 65536};
 
-// The numeric claims of "Cloud-grade SLOs for local MoE" for one RTX 5090. The other lengths are in a plot without
-// values.
-constexpr double kPaperTokensPerSecond = 1200;    // "up to" (section 4.2)
-constexpr double kPaperSecondsOf32K = 30;         // "within" (section 4.2)
-constexpr double kPaperSecondsOf24K = 20;         // "about" (section 4.5)
-constexpr double kPaperShareBeforeExperts = 0.4;  // "more than", of a layer's time, 20K tokens (section 5)
-constexpr double kPaperTurningPoint = 50000;      // "e.g.": from here on a ring of two slots (section 3.1)
-
-constexpr int64_t kKibi = 1024;
-
-bool IsTransferBound(const prefill::StreamCounters& counters) {
-  return counters.load_seconds > counters.compute_seconds;
-}
-
 nlohmann::ordered_json RowJson(int64_t tokens, const prefill::SimulatedPrefill& simulated) {
   const prefill::StreamCounters& c = simulated.report.counters;
   return {{"tokens", tokens},
@@ -89,83 +76,6 @@ void PrintTable(const nlohmann::ordered_json& rows) {
                               row["stall_seconds"].get<double>(), row["bound"].get<std::string>(),
                               row["passes"].get<int64_t>(), row["ring_slots"].get<int64_t>()));
   }
-}
-
-// The share of the time before the experts in the layers with experts.
-double ShareBeforeExperts(const weights::ModelSpec& spec, const prefill::Timeline& timeline) {
-  double before = 0;
-  double all = 0;
-  for (const prefill::Span& span : timeline.lanes[prefill::Timeline::kModel]) {
-    if (span.layer >= spec.num_layers || !spec.IsMoeLayer(span.layer)) continue;
-    const std::string_view name = span.name;
-    const bool is_before =
-        name == engine::StepName(engine::StepKind::kAttention) || name == engine::StepName(engine::StepKind::kRoute);
-    (is_before ? before : all) += span.end - span.begin;
-  }
-  return before / (before + all);
-}
-
-// The paper's figures beside those of a simulation.
-absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::HardwareSpec& hardware,
-                                                          const weights::ModelSpec& spec,
-                                                          const prefill::MemoryLimits& limits,
-                                                          const engine::CostOptions& costs) {
-  const auto simulate = [&](int64_t kibitokens, int64_t ring_slots) -> absl::StatusOr<PipelineReport> {
-    prefill::MemoryLimits with_ring = limits;
-    with_ring.ring_slots = ring_slots;
-    MOE_ASSIGN_OR_RETURN(prefill::SimulatedPrefill simulated,
-                         prefill::SimulatePrefill(hardware, spec, DType::kF8E4M3, model::MlaForm::kUnabsorbed,
-                                                  kibitokens * kKibi, with_ring, costs));
-    return std::move(simulated.report);
-  };
-  std::vector<PaperFigure> figures;
-  const auto add = [&](const std::string& what, double paper, double here, bool fitted = false) {
-    figures.push_back({what, paper, here, fitted});
-  };
-  MOE_ASSIGN_OR_RETURN(const PipelineReport of4k, simulate(4, limits.ring_slots));
-  MOE_ASSIGN_OR_RETURN(const PipelineReport of20k, simulate(20, limits.ring_slots));
-  MOE_ASSIGN_OR_RETURN(const PipelineReport of24k, simulate(24, limits.ring_slots));
-  MOE_ASSIGN_OR_RETURN(const PipelineReport of32k, simulate(32, limits.ring_slots));
-  // fp8_linear_fraction was chosen for this figure (deploy/hardware/README.md).
-  const bool fitted = costs.activations == DType::kF8E4M3;
-  add("seconds, 24K tokens (about)", kPaperSecondsOf24K, of24k.counters.wall_seconds, fitted);
-  add("seconds, 32K tokens (at most)", kPaperSecondsOf32K, of32k.counters.wall_seconds);
-  double most = 0;
-  for (int64_t kibitokens = 4; kibitokens <= 64; kibitokens += 4) {
-    MOE_ASSIGN_OR_RETURN(const PipelineReport report, simulate(kibitokens, limits.ring_slots));
-    most = std::max(most, static_cast<double>(kibitokens * kKibi) / report.counters.wall_seconds);
-  }
-  add("most tokens/s, 4K to 64K tokens (up to)", kPaperTokensPerSecond, most);
-  // The length from which a ring of two slots is as fast as a full one.
-  constexpr int64_t kLongest = 64;
-  int64_t too_few = 4;
-  int64_t enough = kLongest + 1;
-  while (enough - too_few > 1) {
-    const int64_t middle = (too_few + enough) / 2;
-    MOE_ASSIGN_OR_RETURN(const PipelineReport full, simulate(middle, limits.ring_slots));
-    MOE_ASSIGN_OR_RETURN(const PipelineReport two, simulate(middle, 2));
-    constexpr double kNothing = 0.001;
-    const bool suffice = two.counters.wall_seconds <= (1 + kNothing) * full.counters.wall_seconds;
-    (suffice ? enough : too_few) = middle;
-  }
-  add("tokens, to 64K, from which two slots are enough", kPaperTurningPoint,
-      enough > kLongest ? kNotReached : static_cast<double>(enough * kKibi));
-  add("share before experts, 20K tokens (more than)", kPaperShareBeforeExperts,
-      ShareBeforeExperts(spec, of20k.timeline));
-  add("4K tokens are transfer-bound (1: yes)", 1, IsTransferBound(of4k.counters) ? 1 : 0);
-  return figures;
-}
-
-// Both simulations: of this implementation and of the paper's way.
-absl::StatusOr<nlohmann::ordered_json> ComparisonsWithPaper(const GpuMachine& machine, const SimulateFlags& flags) {
-  const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
-  engine::CostOptions costs = flags.costs;
-  costs.activations = DType::kBF16;
-  MOE_ASSIGN_OR_RETURN(const auto built, CompareWithPaper(machine.built, spec, flags.limits, costs));
-  costs.activations = DType::kF8E4M3;
-  MOE_ASSIGN_OR_RETURN(const auto paper_way,
-                       CompareWithPaper(machine.paper_way, spec, InPapersWay(flags.limits), costs));
-  return PaperClaims(built, paper_way);
 }
 
 // The remedies in errors for prompts that do not fit. Several devices use one pass only.
@@ -256,9 +166,9 @@ absl::Status Simulate(SimulateFlags flags) {
   }
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
   if (flags.paper) {
-    absl::StatusOr<nlohmann::ordered_json> compared = ComparisonsWithPaper(machine, flags);
+    const absl::StatusOr<PaperComparison> compared = CompareStream(machine, flags.limits, flags.costs);
     MOE_RETURN_IF_ERROR(Annotate(compared.status(), "--paper"));
-    claims = *std::move(compared);
+    claims = PaperClaims(*compared);
   }
   if (flags.json) {
     PrintJson({{"hardware", hardware.name},

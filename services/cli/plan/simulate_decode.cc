@@ -28,17 +28,18 @@ struct DecodeFigure {
   int64_t context;
   int lanes;
   double tokens_per_second;
+  const char* figure;   // in which the paper has it
   bool fitted = false;  // decode_memory_fraction was chosen to give it (deploy/hardware/README.md): not a prediction
 };
 constexpr double kPaperSingle = 21.5;
 constexpr DecodeFigure kPaperFigures[] = {
-    {"one stream", "deepseek-v3", 1, kShort, 1, kPaperSingle, true},
-    {"one stream, 32K (about)", "deepseek-v3", 1, kLong, 1, 20},
-    {"one stream, Kimi-K2", "kimi-k2", 1, kShort, 1, 22.4},
-    {"two streams", "deepseek-v3", 2, kShort, 2, 33.6},
-    {"two streams, 32K", "deepseek-v3", 2, kLong, 2, 31.1},
-    {"batch 4 (1.58 x one stream)", "deepseek-v3", 4, kShort, 2, 1.58 * kPaperSingle},
-    {"batch 6 (1.61 x one stream)", "deepseek-v3", 6, kShort, 2, 1.61 * kPaperSingle},
+    {"one stream", "deepseek-v3", 1, kShort, 1, kPaperSingle, "15", true},
+    {"one stream, 32K (about)", "deepseek-v3", 1, kLong, 1, 20, "15"},
+    {"one stream, Kimi-K2", "kimi-k2", 1, kShort, 1, 22.4, "15"},
+    {"two streams", "deepseek-v3", 2, kShort, 2, 33.6, "15"},
+    {"two streams, 32K", "deepseek-v3", 2, kLong, 2, 31.1, "15"},
+    {"batch 4 (1.58 x one stream)", "deepseek-v3", 4, kShort, 2, 1.58 * kPaperSingle, "16"},
+    {"batch 6 (1.61 x one stream)", "deepseek-v3", 6, kShort, 2, 1.61 * kPaperSingle, "16"},
 };
 
 absl::StatusOr<nlohmann::ordered_json> Steps(const device::HardwareSpec& hardware, const SimulateDecodeFlags& flags) {
@@ -60,29 +61,43 @@ absl::StatusOr<nlohmann::ordered_json> Steps(const device::HardwareSpec& hardwar
   return rows;
 }
 
-// With the rates of the kernels here, and with the one that was fitted to the paper.
-absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const GpuMachine& machine) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+// Tokens per second of all sequences together. `fits`: whether the machine's rates were chosen for a figure.
+absl::StatusOr<std::vector<PaperFigure>> SimulateFigures(const device::HardwareSpec& hardware, bool fits) {
+  std::vector<PaperFigure> figures;
   for (const DecodeFigure& figure : kPaperFigures) {
-    const auto batch = static_cast<double>(figure.batch);
-    nlohmann::ordered_json row = {{"what", figure.what},
-                                  {"paper_tokens_per_second", figure.tokens_per_second},
-                                  {"paper_latency_ms", 1e3 * batch / figure.tokens_per_second}};
-    const auto add = [&](const char* way, const device::HardwareSpec& hardware, bool fitted) -> absl::Status {
-      MOE_ASSIGN_OR_RETURN(const double step,
-                           decode::SimulateDecodeStep(hardware, checkpoint::PublishedModel(figure.model), figure.batch,
-                                                      figure.context, figure.lanes));
-      row[way] = {{"tokens_per_second", batch / step}, {"latency_ms", 1e3 * step}};
-      if (fitted) {
-        row[way]["fitted"] = true;
+    MOE_ASSIGN_OR_RETURN(const double step,
+                         decode::SimulateDecodeStep(hardware, checkpoint::PublishedModel(figure.model), figure.batch,
+                                                    figure.context, figure.lanes));
+    figures.push_back({.what = figure.what,
+                       .paper = figure.tokens_per_second,
+                       .simulated = static_cast<double>(figure.batch) / step,
+                       .fitted = fits && figure.fitted,
+                       .figure = figure.figure,
+                       .section = "4.3"});
+  }
+  return figures;
+}
+
+nlohmann::ordered_json ToJson(const PaperComparison& comparison) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < comparison.built.size(); ++i) {
+    const auto batch = static_cast<double>(kPaperFigures[i].batch);
+    const auto outcome = [&](const PaperFigure& figure) {
+      nlohmann::ordered_json json = {{"tokens_per_second", figure.simulated},
+                                     {"latency_ms", 1e3 * batch / figure.simulated}};
+      if (figure.fitted) {
+        json["fitted"] = true;
       } else {
-        row[way]["deviation"] = batch / step / figure.tokens_per_second - 1;
+        json["deviation"] = figure.simulated / figure.paper - 1;
       }
-      return absl::OkStatus();
+      return json;
     };
-    MOE_RETURN_IF_ERROR(add("built", machine.built, machine.origin.empty() && figure.fitted));
-    MOE_RETURN_IF_ERROR(add("paper_way", machine.paper_way, figure.fitted));
-    rows.push_back(std::move(row));
+    const PaperFigure& built = comparison.built[i];
+    rows.push_back({{"what", built.what},
+                    {"paper_tokens_per_second", built.paper},
+                    {"paper_latency_ms", 1e3 * batch / built.paper},
+                    {"built", outcome(built)},
+                    {"paper_way", outcome(comparison.paper_way[i])}});
   }
   return rows;
 }
@@ -123,12 +138,20 @@ void PrintComparison(const nlohmann::ordered_json& rows) {
 
 }  // namespace
 
+absl::StatusOr<PaperComparison> CompareDecode(const GpuMachine& machine) {
+  PaperComparison comparison;
+  MOE_ASSIGN_OR_RETURN(comparison.built, SimulateFigures(machine.built, machine.origin.empty()));
+  MOE_ASSIGN_OR_RETURN(comparison.paper_way, SimulateFigures(machine.paper_way, true));
+  return comparison;
+}
+
 absl::Status SimulateDecode(const GpuMachine& machine, const SimulateDecodeFlags& flags) {
   const device::HardwareSpec& hardware = machine.built;
   MOE_ASSIGN_OR_RETURN(const nlohmann::ordered_json steps, Steps(hardware, flags));
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
   if (flags.paper) {
-    MOE_ASSIGN_OR_RETURN(claims, CompareWithPaper(machine));
+    MOE_ASSIGN_OR_RETURN(const PaperComparison compared, CompareDecode(machine));
+    claims = ToJson(compared);
   }
   if (flags.json) {
     PrintJson({{"hardware", hardware.name},

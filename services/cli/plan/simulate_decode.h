@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "services/cli/plan/hardware_file.h"
+#include "services/cli/plan/paper_claims.h"
 
 namespace moestro::cli {
 
@@ -19,6 +21,10 @@ struct SimulateDecodeFlags {
   bool paper = false;  // also compares with the paper's figures
   bool json = false;
 };
+
+// The figures of section 4.3 of "Cloud-grade SLOs for local MoE", beside simulated ones: with the rates of the kernels
+// here, and with the one that was fitted to the paper.
+absl::StatusOr<PaperComparison> CompareDecode(const GpuMachine& machine);
 
 // Prints the result. INVALID_ARGUMENT names the flag, or the figure that the machine lacks.
 absl::Status SimulateDecode(const GpuMachine& machine, const SimulateDecodeFlags& flags);

@@ -173,16 +173,18 @@ absl::StatusOr<Json> LayerBreakdown(const Setting& setting, int64_t tokens, Json
 // The paper's figures for two devices.
 absl::StatusOr<std::vector<PaperFigure>> CompareRanksWithPaper(const Setting& setting) {
   std::vector<PaperFigure> figures;
-  const auto add = [&](const std::string& what, double paper, double here) { figures.push_back({what, paper, here}); };
+  const auto add = [&](const std::string& what, double paper, double here, const char* figure, const char* section) {
+    figures.push_back({.what = what, .paper = paper, .simulated = here, .figure = figure, .section = section});
+  };
   Json skipped = Json::array();
   MOE_ASSIGN_OR_RETURN(const Json layers, LayerBreakdown(setting, kPaperTokens, &skipped));
   if (!skipped.empty()) return absl::ResourceExhaustedError(skipped[0]["why"].get<std::string>());
   const auto layer = [&](size_t way) { return layers[way]["layer_seconds"].get<double>(); };
-  add("layer, CP2+EP2 / one device, 20K tokens", kPaperStandardLayer, layer(1) / layer(0));
-  add("layer, CP2+SmallEP2 / one device, 20K tokens", kPaperSmallLayer, layer(2) / layer(0));
+  add("layer, CP2+EP2 / one device, 20K tokens", kPaperStandardLayer, layer(1) / layer(0), "3", "2.2.3");
+  add("layer, CP2+SmallEP2 / one device, 20K tokens", kPaperSmallLayer, layer(2) / layer(0), "3", "2.2.3");
   const Json& standard = layers[1]["steps"];
   add("dispatch and combine / layer, CP2+EP2", kPaperExchangeShare,
-      (standard["dispatch"].get<double>() + standard["combine"].get<double>()) / layer(1));
+      (standard["dispatch"].get<double>() + standard["combine"].get<double>()) / layer(1), "3", "2.2.3");
   const auto seconds = [&](int64_t tokens, size_t way) -> absl::StatusOr<double> {
     MOE_ASSIGN_OR_RETURN(const Simulated simulated, Simulate(setting, tokens, Ways(kPaperRanks)[way]));
     return simulated.seconds;
@@ -190,21 +192,12 @@ absl::StatusOr<std::vector<PaperFigure>> CompareRanksWithPaper(const Setting& se
   for (const int64_t kibitokens : {20, 32}) {
     MOE_ASSIGN_OR_RETURN(const double one, seconds(kibitokens * 1024, 0));
     MOE_ASSIGN_OR_RETURN(const double two, seconds(kibitokens * 1024, 2));
-    add(absl::StrFormat("CP2+SmallEP2 times as fast, %dK tokens", kibitokens), kPaperSpeedup, one / two);
+    add(absl::StrFormat("CP2+SmallEP2 times as fast, %dK tokens", kibitokens), kPaperSpeedup, one / two, "13", "4.2");
   }
   MOE_ASSIGN_OR_RETURN(const double of45k, seconds(kPaperLongTokens, 2));
-  add("seconds, 45K tokens on 2 devices (at most)", kPaperLongSeconds, of45k);
+  add("seconds, 45K tokens on 2 devices (at most)", kPaperLongSeconds, of45k, "14", "1");
+  figures.back().bound = Bound::kAtMost;
   return figures;
-}
-
-// Both simulations: of this implementation and of the paper's way.
-absl::StatusOr<Json> RankClaims(const GpuMachine& machine, const prefill::MemoryLimits& limits) {
-  const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
-  MOE_ASSIGN_OR_RETURN(const auto built,
-                       CompareRanksWithPaper({machine.built, spec, limits, DType::kBF16, kPaperRanks}));
-  MOE_ASSIGN_OR_RETURN(const auto paper_way, CompareRanksWithPaper({machine.paper_way, spec, InPapersWay(limits),
-                                                                    DType::kF8E4M3, kPaperRanks}));
-  return PaperClaims(built, paper_way);
 }
 
 void PrintRanks(const Json& rows) {
@@ -259,6 +252,26 @@ prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits) {
   return limits;
 }
 
+absl::StatusOr<PaperComparison> CompareRanks(const GpuMachine& machine, const prefill::MemoryLimits& limits) {
+  const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
+  PaperComparison comparison;
+  MOE_ASSIGN_OR_RETURN(comparison.built,
+                       CompareRanksWithPaper({machine.built, spec, limits, DType::kBF16, kPaperRanks}));
+  MOE_ASSIGN_OR_RETURN(comparison.paper_way, CompareRanksWithPaper({machine.paper_way, spec, InPapersWay(limits),
+                                                                    DType::kF8E4M3, kPaperRanks}));
+  return comparison;
+}
+
+absl::StatusOr<Json> PaperLayer(const device::HardwareSpec& hardware, const prefill::MemoryLimits& limits,
+                                DType activations) {
+  Json skipped = Json::array();
+  MOE_ASSIGN_OR_RETURN(Json layer, LayerBreakdown({hardware, checkpoint::PublishedModel("deepseek-v3"), limits,
+                                                   activations, kPaperRanks},
+                                                  kPaperTokens, &skipped));
+  if (!skipped.empty()) return absl::ResourceExhaustedError(skipped[0]["why"].get<std::string>());
+  return layer;
+}
+
 absl::Status SimulateSeveral(const GpuMachine& machine, const SimulateRanksFlags& flags) {
   const device::HardwareSpec& hardware = machine.For(flags.activations);
   const Setting setting = {hardware, checkpoint::PublishedModel(flags.model), flags.limits, flags.activations,
@@ -269,9 +282,9 @@ absl::Status SimulateSeveral(const GpuMachine& machine, const SimulateRanksFlags
   MOE_ASSIGN_OR_RETURN(const Json layer, LayerBreakdown(setting, kPaperTokens, &lengths.skipped));
   Json claims = Json::array();
   if (flags.paper) {
-    absl::StatusOr<Json> compared = RankClaims(machine, flags.limits);
+    const absl::StatusOr<PaperComparison> compared = CompareRanks(machine, flags.limits);
     MOE_RETURN_IF_ERROR(Annotate(compared.status(), "--paper"));
-    claims = *std::move(compared);
+    claims = PaperClaims(*compared);
   }
   if (flags.json) {
     PrintJson({{"hardware", hardware.name},

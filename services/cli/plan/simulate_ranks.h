@@ -1,11 +1,14 @@
 // The part of `moestro simulate` for several devices.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "services/cli/plan/hardware_file.h"
+#include "services/cli/plan/paper_claims.h"
 #include "services/prefill/stream/simulate.h"
 
 namespace moestro::cli {
@@ -25,6 +28,12 @@ std::string ProductsLine(const GpuMachine& machine, DType activations);
 std::string RatesLine(const GpuMachine& machine);
 // The limits with one launch per expert, as "Cloud-grade SLOs for local MoE" computes them (figure 5).
 prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits);
+
+// The paper's figures for DeepSeek-V3 on two devices, beside simulated ones.
+absl::StatusOr<PaperComparison> CompareRanks(const GpuMachine& machine, const prefill::MemoryLimits& limits);
+// Its figure 3: for each of the three ways {way, layer_seconds, steps: {name: seconds}} of a layer with experts.
+absl::StatusOr<nlohmann::ordered_json> PaperLayer(const device::HardwareSpec& hardware,
+                                                  const prefill::MemoryLimits& limits, DType activations);
 
 // Prints prompts of each length on one device and on several, with standard EP and with SmallEP. Also prints a layer
 // with experts step by step. If a length does not fit in one way, that way is skipped, and a line gives the reason. It

@@ -20,8 +20,10 @@ namespace {
 class SimulatedExperts final : public engine::RoutedExperts {
  public:
   SimulatedExperts(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
-                   const roofline::ModelCount& count, device::Device& device)
-      : bytes_per_second_(hardware.cpu_memory_bytes_per_second * hardware.cpu_memory_fraction),
+                   const roofline::ModelCount& count, device::Device& device, device::SharedUse memory)
+      : seconds_per_byte_(1 / (hardware.cpu_memory_bytes_per_second * hardware.cpu_memory_fraction)),
+        wait_per_byte_(memory.resource == nullptr ? 0 : seconds_per_byte_ - 1 / hardware.cpu_read_bytes_per_second),
+        memory_(memory),
         spec_(spec),
         expert_bytes_(count.expert_bytes()),
         device_(device) {}
@@ -29,12 +31,16 @@ class SimulatedExperts final : public engine::RoutedExperts {
   absl::Status Run(int64_t, int64_t count, const engine::ExpertIo&) override {
     const auto experts = static_cast<double>(spec_.num_experts);
     const double untaken = std::pow(1 - static_cast<double>(spec_.experts_per_token) / experts, count);
-    device_.AdvanceTo(device_.Now() + experts * (1 - untaken) * expert_bytes_ / bytes_per_second_);
+    const double bytes = experts * (1 - untaken) * expert_bytes_, now = device_.Now();
+    device_.AdvanceTo(memory_.resource == nullptr ? now + bytes * seconds_per_byte_
+                                                  : memory_.Use(now, bytes) + bytes * wait_per_byte_);
     return absl::OkStatus();
   }
 
  private:
-  const double bytes_per_second_;
+  const double seconds_per_byte_;
+  const double wait_per_byte_;  // of it, where the memory is shared: without reading
+  const device::SharedUse memory_;
   const weights::ModelSpec& spec_;
   const double expert_bytes_;  // of one
   device::Device& device_;
@@ -42,39 +48,54 @@ class SimulatedExperts final : public engine::RoutedExperts {
 
 }  // namespace
 
-absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
-                                          int64_t sequences, int64_t context, int lanes) {
-  if (hardware.cpu_memory_bytes_per_second <= 0 || hardware.cpu_memory_fraction <= 0 ||
-      hardware.decode_memory_fraction <= 0) {
+absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                                      const roofline::ModelCount& model, const DecodeLoad& load,
+                                      device::SharedUse cpu_memory) {
+  const double experts_read = hardware.cpu_memory_bytes_per_second * hardware.cpu_memory_fraction;
+  if (experts_read <= 0 || hardware.decode_memory_fraction <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(hardware.name,
                      ": decode needs 'cpu_memory_bytes_per_second', 'cpu_memory_fraction' and 'decode_memory_fraction' "
                      "of the machine"));
   }
+  if (cpu_memory.resource != nullptr && hardware.cpu_read_bytes_per_second < experts_read) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(hardware.name, ": decode beside a prompt needs 'cpu_read_bytes_per_second' of the machine, at ",
+                     "least 'cpu_memory_fraction' of 'cpu_memory_bytes_per_second'"));
+  }
   device::HardwareSpec decode = hardware;
   decode.memory_fraction = hardware.decode_memory_fraction;
   if (hardware.decode_attention_fraction > 0) decode.attention_fraction = hardware.decode_attention_fraction;
   const std::unique_ptr<device::Device> device = device::NewSimDevice(decode);
-  const roofline::ModelCount count = roofline::CountModel(spec, DType::kF8E4M3);
-  engine::SimDecode compute(spec, count);
-  SimulatedExperts experts(hardware, spec, count, *device);
-  const SplitPolicy split = [lanes](const model::CheckedBatch& batch) {
-    return lanes == 1 ? batch.runs.size() : SplitRuns(batch);
+  engine::SimDecode compute(spec, model);
+  SimulatedExperts experts(hardware, spec, model, *device, cpu_memory);
+  const SplitPolicy split = [&load](const model::CheckedBatch& batch) {
+    return load.lanes == 1 ? batch.runs.size() : SplitRuns(batch);
   };
-  MOE_ASSIGN_OR_RETURN(const auto forward,
-                       HybridForward::Create(spec, *device, compute, experts, {.max_rows = sequences, .split = split}));
+  MOE_ASSIGN_OR_RETURN(const auto forward, HybridForward::Create(spec, *device, compute, experts,
+                                                                 {.max_rows = load.sequences, .split = split}));
   // Pages of which nobody reads more than their number.
-  const std::vector<uint32_t> list(static_cast<size_t>(CeilDiv(context + 1, kv::kPageTokens)));
+  const std::vector<uint32_t> list(static_cast<size_t>(CeilDiv(load.context + load.steps, kv::kPageTokens)));
   const kv::KvGeometry geometry{.num_layers = spec.num_layers,
                                 .kv_dim = spec.kv_dim(),
                                 .kv_heads = spec.num_kv_heads,
                                 .page_count = std::ssize(list)};
-  const std::vector<kv::KvPages> pages(static_cast<size_t>(sequences), kv::KvPages(geometry, nullptr, list));
-  std::vector<model::EngineRow> rows;
-  for (int32_t i = 0; i < sequences; ++i) rows.push_back({.position = static_cast<int32_t>(context), .sequence = i});
-  MOE_RETURN_IF_ERROR(forward->Forward(
-      {rows, pages}, [] { return absl::OkStatus(); }, [](int64_t, std::span<const float>) {}));
+  const std::vector<kv::KvPages> pages(static_cast<size_t>(load.sequences), kv::KvPages(geometry, nullptr, list));
+  for (int64_t step = 0; step < load.steps; ++step) {
+    std::vector<model::EngineRow> rows;
+    for (int32_t i = 0; i < load.sequences; ++i) {
+      rows.push_back({.position = static_cast<int32_t>(load.context + step), .sequence = i});
+    }
+    MOE_RETURN_IF_ERROR(forward->Forward(
+        {rows, pages}, [] { return absl::OkStatus(); }, [](int64_t, std::span<const float>) {}));
+  }
   return device->Now();
+}
+
+absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                                          int64_t sequences, int64_t context, int lanes) {
+  return SimulateDecode(hardware, spec, roofline::CountModel(spec, DType::kF8E4M3),
+                        {.sequences = sequences, .context = context, .lanes = lanes});
 }
 
 }  // namespace moestro::decode

@@ -106,6 +106,39 @@ TEST(SimDevice, DirectionsOfTheBusAreSharedByStreamsAndIndependent) {
   EXPECT_DOUBLE_EQ(device->Now(), 4);
 }
 
+// Threads may request copies of a few bytes in any order: they wait for no others, and no others for them.
+TEST(SimDevice, CopiesShorterThanTheirLatencyTakeNoTurns) {
+  const auto device = NewSimDevice(Simple());
+  const auto weights = device->NewStream("weights").value();
+  const auto counts = device->NewStream("counts").value();
+  const auto end = [](Stream& stream, Device& of) {
+    const auto event = of.NewEvent().value();
+    EXPECT_TRUE(stream.Record(*event).ok());
+    return event->Seconds();
+  };
+  ASSERT_TRUE(weights->CopyToDevice(nullptr, nullptr, 100).ok());
+  ASSERT_TRUE(counts->CopyToDevice(nullptr, nullptr, 5).ok());
+  EXPECT_DOUBLE_EQ(end(*weights, *device), 11);
+  EXPECT_DOUBLE_EQ(end(*counts, *device), 1.5);
+  ASSERT_TRUE(weights->CopyToDevice(nullptr, nullptr, 10).ok());
+  EXPECT_DOUBLE_EQ(end(*weights, *device), 13);
+}
+
+TEST(SimDevice, CopiesToItReadMemoryThatOthersReadToo) {
+  SharedResource memory(15, {{.name = "copies", .rate = 10}, {.name = "another", .requesters = 2, .rate = 15}});
+  memory.Begin(1);
+  EXPECT_DOUBLE_EQ(memory.Use(1, 0, 30), 2);
+  memory.Begin(0);
+  const auto device = NewSimDevice(Simple(), {&memory, 0});
+  const auto stream = device->NewStream("a").value();
+  ASSERT_TRUE(stream->CopyToDevice(nullptr, nullptr, 25).ok());  // from 1 s; 5 a second until 2 s, then 10
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_DOUBLE_EQ(device->Now(), 4);
+  ASSERT_TRUE(stream->CopyToHost(nullptr, nullptr, 10).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_DOUBLE_EQ(device->Now(), 6);
+}
+
 TEST(SimDevice, MemoryIsBounded) {
   const auto device = NewSimDevice(Simple());
   const auto memory = device->Allocate(900, "a");

@@ -255,6 +255,18 @@ TEST_F(CliTest, SimulateTwoDevicesComparesWithThePaper) {
   EXPECT_GT(out["paper"][5].at("built").at("simulated"), out["paper"][5].at("paper_way").at("simulated"));
 }
 
+// Its ranks exchange counts over the bus on which weights stream, from another thread.
+TEST_F(CliTest, SimulateTwoDevicesIsTheSameEveryTime) {
+  const auto run = [&] {
+    return Run({"simulate", "deploy/hardware/rtx5090-epyc9355.json", "--ranks", "2", "--tokens", "20480", "--json"},
+               /*with_server=*/false)
+        .out;
+  };
+  const std::string first = run();
+  EXPECT_THAT(first, HasSubstr("CP2+EP2"));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(run(), first);
+}
+
 // 64K tokens do not fit two devices with standard EP, which gathers a row for each of its experts; one device and
 // SmallEP take them.
 TEST_F(CliTest, SimulateTwoDevicesSkipsTheWayThatDoesNotFit) {
