@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/read_file.h"
@@ -16,22 +17,38 @@
 #include "services/cli/client/answer.h"
 #include "services/cli/client/eval/questions.h"
 #include "services/cli/client/eval/scores.h"
+#include "services/cli/client/eval/suite.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
 namespace moestro::cli {
 namespace {
 
+constexpr char kMmluPro[] = "mmlu-pro";
+constexpr char kMmluRedux[] = "mmlu-redux";
+
 struct EvalFlags {
   ServerFlags server;
   std::string file;
   int concurrency = 4;
   int limit = 0;
-  uint32_t max_tokens = 64;
+  std::optional<uint32_t> max_tokens;
+  float temperature = 0;
+  float top_p = 1;
+  std::vector<uint64_t> seeds = {0};
   bool perplexity = false;
   bool json = false;
   std::string compare_file;
   std::string answers_file;
+  std::string suite_name;  // empty: a file of prompts
+  std::string shots_file;
+  bool plain = false;
+
+  std::optional<Suite> suite() const {
+    if (suite_name.empty()) return std::nullopt;
+    return suite_name == kMmluPro ? Suite::kMmluPro : Suite::kMmluRedux;
+  }
+  uint32_t longest_answer() const { return max_tokens.value_or(suite_name.empty() ? 64 : 4096); }
 };
 
 // Of one question.
@@ -40,14 +57,50 @@ struct Outcome {
   Scores::Expected expected;  // zero without --perplexity
 };
 
-absl::StatusOr<std::vector<Question>> ReadQuestions(const EvalFlags& flags) {
+absl::StatusOr<std::vector<ChoiceQuestion>> ReadSuite(const std::string& file) {
+  MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+  absl::StatusOr<std::vector<ChoiceQuestion>> questions =
+      ParseSuite(text, absl::EndsWith(file, ".csv") ? SuiteFormat::kCsv : SuiteFormat::kJsonLines);
+  MOE_RETURN_IF_ERROR(Annotate(questions.status(), file));
+  return questions;
+}
+
+absl::StatusOr<std::vector<Question>> ReadSuiteQuestions(const EvalFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<ChoiceQuestion> questions, ReadSuite(flags.file));
+  std::vector<ChoiceQuestion> examples;
+  if (*flags.suite() == Suite::kMmluPro) {
+    if (flags.shots_file.empty()) {
+      return absl::InvalidArgumentError(
+          "--suite mmlu-pro shows five worked examples of each subject: give --shots a file of them (its validation "
+          "part)");
+    }
+    MOE_ASSIGN_OR_RETURN(examples, ReadSuite(flags.shots_file));
+  }
+  absl::StatusOr<std::vector<Question>> asked = SuiteQuestions(*flags.suite(), questions, examples, !flags.plain);
+  MOE_RETURN_IF_ERROR(Annotate(asked.status(), absl::StrCat("--shots ", flags.shots_file)));
+  return asked;
+}
+
+absl::StatusOr<std::vector<Question>> ReadPrompts(const EvalFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.file));
   absl::StatusOr<std::vector<Question>> questions = ParseQuestions(text);
-  if (!questions.ok()) return Annotate(questions.status(), flags.file);
+  MOE_RETURN_IF_ERROR(Annotate(questions.status(), flags.file));
+  return questions;
+}
+
+// Each question once for every seed.
+absl::StatusOr<std::vector<Question>> ReadQuestions(const EvalFlags& flags) {
+  absl::StatusOr<std::vector<Question>> questions = flags.suite() ? ReadSuiteQuestions(flags) : ReadPrompts(flags);
+  MOE_RETURN_IF_ERROR(questions.status());
   // Takes evenly spaced questions, so that each task keeps its share.
   const size_t limit = flags.limit > 0 ? std::min<size_t>(flags.limit, questions->size()) : questions->size();
   std::vector<Question> chosen;
-  for (size_t i = 0; i < limit; ++i) chosen.push_back(std::move((*questions)[i * questions->size() / limit]));
+  for (size_t i = 0; i < limit; ++i) {
+    for (const uint64_t seed : flags.seeds) {
+      chosen.push_back((*questions)[i * questions->size() / limit]);
+      chosen.back().request.set_seed(seed);
+    }
+  }
   return chosen;
 }
 
@@ -133,8 +186,9 @@ class Examination {
 
   absl::Status AskOne(RouterClient& client, const Question& question, Outcome& outcome) {
     v1::GenerateRequest request = question.request;
-    request.set_max_tokens(flags_.max_tokens);
-    request.set_temperature(0);
+    request.set_max_tokens(flags_.longest_answer());
+    request.set_temperature(flags_.temperature);
+    if (flags_.temperature > 0) request.set_top_p(flags_.top_p);
     Answer answer;
     MOE_RETURN_IF_ERROR(StreamAnswer(client, request, /*print=*/false, answer));
     outcome.answer = std::move(answer.text);
@@ -164,13 +218,26 @@ class Examination {
   std::vector<Outcome> outcomes_ ABSL_GUARDED_BY(mutex_);
 };
 
+// What is compared with the expected answer: the text, or of a suite the letter that it chooses, or nothing.
+std::string Given(const EvalFlags& flags, const Outcome& outcome) {
+  if (!flags.suite()) return outcome.answer;
+  const std::optional<char> letter = ChosenLetter(*flags.suite(), outcome.answer);
+  return letter ? std::string(1, *letter) : std::string();
+}
+
 // Sums in the order of the questions, so that the same answers give the same bits.
-Scores Score(const std::vector<Question>& questions, const std::vector<Outcome>& outcomes) {
+Scores Score(const EvalFlags& flags, const std::vector<Question>& questions, const std::vector<Outcome>& outcomes) {
   Scores scores;
   for (size_t i = 0; i < questions.size(); ++i) {
-    scores.Add(questions[i].task, outcomes[i].answer == questions[i].answer, outcomes[i].expected);
+    scores.Add(questions[i].task, Given(flags, outcomes[i]) == questions[i].answer, outcomes[i].expected);
   }
   return scores;
+}
+
+// Answers of a suite that choose nothing.
+int64_t CountWithoutChoice(const EvalFlags& flags, const std::vector<Outcome>& outcomes) {
+  return std::count_if(outcomes.begin(), outcomes.end(),
+                       [&](const Outcome& outcome) { return Given(flags, outcome).empty(); });
 }
 
 absl::Status CannotWriteAnswers(const EvalFlags& flags) {
@@ -189,27 +256,42 @@ absl::StatusOr<std::ofstream> OpenAnswers(const EvalFlags& flags) {
 absl::Status WriteAnswers(const EvalFlags& flags, const std::vector<Question>& questions,
                           const std::vector<Outcome>& outcomes, std::ofstream& file) {
   for (size_t i = 0; i < questions.size(); ++i) {
-    const nlohmann::json line = {
+    nlohmann::json line = {
         {"task", questions[i].task}, {"expected", questions[i].answer}, {"answer", outcomes[i].answer}};
+    if (flags.suite()) line["choice"] = Given(flags, outcomes[i]);
     file << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   }
   return file.flush() ? absl::OkStatus() : CannotWriteAnswers(flags);
 }
 
+absl::Status CheckSampling(const EvalFlags& flags) {
+  if (flags.temperature > 0 || flags.seeds.size() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError("--seed: greedy answers are the same with every seed; give --temperature too");
+}
+
 absl::Status Eval(const EvalFlags& flags) {
+  MOE_RETURN_IF_ERROR(CheckSampling(flags));
   MOE_ASSIGN_OR_RETURN(const std::vector<Question> questions, ReadQuestions(flags));
   MOE_ASSIGN_OR_RETURN(const std::optional<Scores> earlier, ReadEarlier(flags));
   MOE_ASSIGN_OR_RETURN(std::ofstream answers, OpenAnswers(flags));
   Examination examination(flags, questions);
   MOE_RETURN_IF_ERROR(examination.Run());
   const std::vector<Outcome> outcomes = examination.outcomes();
-  const Scores scores = Score(questions, outcomes);
+  const Scores scores = Score(flags, questions, outcomes);
   const absl::Status comparable = earlier ? scores.CheckComparable(*earlier) : absl::OkStatus();
   const Scores* before = earlier && comparable.ok() ? &*earlier : nullptr;
   if (flags.json) {
-    PrintJson(scores.ToJson(before), /*indent=*/true);
+    nlohmann::json json = scores.ToJson(before);
+    if (flags.suite()) {
+      json["suite"] = flags.suite_name;
+      json["without_choice"] = CountWithoutChoice(flags, outcomes);
+    }
+    PrintJson(json, /*indent=*/true);
   } else {
     PrintText(scores.ToText(before));
+    if (flags.suite()) {
+      PrintText(absl::StrCat(CountWithoutChoice(flags, outcomes), " answers choose nothing; they count as wrong\n"));
+    }
   }
   if (answers.is_open()) MOE_RETURN_IF_ERROR(WriteAnswers(flags, questions, outcomes, answers));
   return Annotate(comparable, absl::StrCat("--compare ", flags.compare_file));
@@ -220,15 +302,39 @@ absl::Status Eval(const EvalFlags& flags) {
 void AddEvalCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<EvalFlags>();
   CLI::App* command = app.add_subcommand(
-      "eval", "Share of exact matches over a file of questions, answered greedily; perplexity of the right answers");
+      "eval", "Share of right answers over a file of questions, or over a suite such as MMLU-Pro; perplexity");
   AddServerFlags(*command, flags->server);
-  command->add_option("file", flags->file, "One JSON object per line: task, prompt or messages, answer")->required();
+  command
+      ->add_option("file", flags->file,
+                   "One JSON object per line: task, prompt or messages, answer. With --suite JSON lines or *.csv: "
+                   "question, options (CSV: A, B, ...), answer, subject")
+      ->required();
+  CLI::Option* suite =
+      command
+          ->add_option("--suite", flags->suite_name,
+                       "Multiple choice, asked and read as published: MMLU-Pro with five worked examples, MMLU-Redux "
+                       "without any, as ZeroEval asks it. A subject is a task")
+          ->check(CLI::IsMember({kMmluPro, kMmluRedux}));
+  command
+      ->add_option("--shots", flags->shots_file,
+                   "With --suite mmlu-pro: file of examples, in the suite's format, with cot_content")
+      ->needs(suite);
+  command->add_flag("--plain", flags->plain, "With --suite: the prompt is plain text, for models without chat")
+      ->needs(suite);
   command->add_option("--concurrency", flags->concurrency, "Questions at a time")->check(CLI::Range(1, 256));
   command->add_option("--limit", flags->limit, "Ask only this many, evenly spaced; 0: all")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--max-tokens", flags->max_tokens, "Longest answer")->check(CLI::Range(1, 1 << 16));
-  command->add_flag("--perplexity", flags->perplexity,
-                    "Also score the expected answers, each token after its prompt and the tokens before it (prefill)");
+  command->add_option("--max-tokens", flags->max_tokens, "Longest answer; default: 64, with --suite 4096")
+      ->check(CLI::Range(1, 1 << 16));
+  command->add_option("--temperature", flags->temperature, "0: greedy")->check(CLI::Range(0.0, 2.0));
+  command->add_option("--top-p", flags->top_p, "With --temperature: smallest set of tokens of this probability")
+      ->check(CLI::Range(1e-6, 1.0));
+  command->add_option("--seed", flags->seeds, "With --temperature: each question is asked once with every seed")
+      ->delimiter(',');
+  command
+      ->add_flag("--perplexity", flags->perplexity,
+                 "Also score the expected answers, each token after its prompt and the tokens before it (prefill)")
+      ->excludes(suite);
   command->add_flag("--json", flags->json, "Scores as JSON");
   command->add_option("--compare", flags->compare_file,
                       "What --json printed in an earlier run over the same questions: prints the differences to it");

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -295,6 +296,51 @@ TEST_F(CliTest, EvalComparesPerplexities) {
   EXPECT_THAT(Run({"eval", questions, "--compare", earlier}).status.message(), HasSubstr("--compare " + earlier));
   EXPECT_TRUE(absl::IsNotFound(Run({"eval", questions, "--compare", directory_ + "/absent"}).status));
   EXPECT_EQ(router_.requests().size(), asked) << "no question is asked";
+}
+
+// The fake router always answers "ok": no choice.
+TEST_F(CliTest, EvalAsksASuite) {
+  const std::string questions = directory_ + "/suite.jsonl", shots = directory_ + "/shots.csv";
+  std::ofstream(questions) << R"({"question": "1 + 1?", "options": ["2", "3"], "answer": "A", "subject": "math"})"
+                           << "\n"
+                           << R"({"question": "Who?", "choices": ["a", "b"], "answer": 1, "category": "law"})";
+  const Result redux = Run({"eval", questions, "--suite", "mmlu-redux", "--json"});
+  ASSERT_TRUE(redux.status.ok()) << redux.status;
+  const json scores = json::parse(redux.out);
+  EXPECT_EQ(scores["suite"], "mmlu-redux");
+  EXPECT_EQ(scores["without_choice"], 2);
+  EXPECT_EQ(scores["tasks"]["law"]["of"], 1);
+  ASSERT_EQ(router_.requests().size(), 2u);
+  EXPECT_EQ(router_.requests()[0].temperature(), 0);
+  EXPECT_EQ(router_.requests()[0].max_tokens(), 4096u);
+  EXPECT_TRUE(router_.requests()[0].has_chat());
+
+  EXPECT_THAT(Run({"eval", questions, "--suite", "mmlu-pro"}).status.message(), HasSubstr("give --shots"));
+  std::ofstream examples(shots);
+  examples << "question,A,B,answer,subject,cot_content\n";
+  for (int i = 0; i < 5; ++i) examples << "e,x,y,A,math,A: Let's think. The answer is (A).\n";
+  examples.close();
+  EXPECT_THAT(Run({"eval", questions, "--suite", "mmlu-pro", "--shots", shots}).status.message(),
+              HasSubstr("--shots " + shots + ": subject 'law' has 0 examples"));
+  EXPECT_EQ(router_.requests().size(), 2u) << "no question is asked";
+
+  const std::string answers = directory_ + "/answers.jsonl";
+  const Result seeds = Run({"eval", questions, "--suite", "mmlu-redux", "--temperature", "0.6", "--top-p", "0.95",
+                            "--seed", "1,2,3", "--limit", "1", "--answers", answers});
+  ASSERT_TRUE(seeds.status.ok()) << seeds.status;
+  EXPECT_THAT(seeds.out, HasSubstr("0 of 3\n3 answers choose nothing"));
+  std::set<uint64_t> used;
+  for (const v1::GenerateRequest& request : router_.requests()) {
+    if (request.temperature() > 0) used.insert(request.seed());
+  }
+  EXPECT_EQ(used, (std::set<uint64_t>{1, 2, 3}));
+  std::ifstream lines(answers);
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  EXPECT_EQ(json::parse(line)["choice"], "");
+  EXPECT_THAT(Run({"eval", questions, "--suite", "mmlu-redux", "--seed", "1,2"}).status.message(),
+              HasSubstr("--seed: greedy"));
+  EXPECT_THAT(Run({"eval", questions, "--shots", shots}).status.message(), HasSubstr("--suite"));
 }
 
 TEST_F(CliTest, EvalWritesAnswers) {
