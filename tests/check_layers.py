@@ -61,6 +61,8 @@ MAY_INCLUDE |= {
                            "text", "roofline", "checkpoint", "report"},
     "services/cli/plan": {"services/cli", "services/cli/model", "base", "process", "tensor", "device", "model", "experts",
                           "roofline", "text", "checkpoint", "report", "services/*/simulate*.h"},
+    "services/cli/paper": {"services/cli", "services/cli/model", "services/cli/plan", "base", "roofline", "checkpoint", "report",
+                           "loadtest/bench", "services/*/simulate*.h"},
 }
 NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|prometheus|nlohmann|spdlog|CLI)/")
 # The toolkit's headers are for device code: callers of kernels include the plain headers beside it.

@@ -48,12 +48,12 @@ figure svg { max-width: 760px; }
 .key span { margin-right: 1.2em; white-space: nowrap; }
 .key i { display: inline-block; width: .8em; height: .8em; margin-right: .35em; border-radius: 2px; }
 svg polyline { fill: none; stroke-width: 1.6; }
-svg polyline.s0 { stroke: var(--s0); } svg rect.s0 { fill: var(--s0); } .key i.s0 { background: var(--s0); }
-svg polyline.s1 { stroke: var(--s1); } svg rect.s1 { fill: var(--s1); } .key i.s1 { background: var(--s1); }
-svg polyline.s2 { stroke: var(--s2); } svg rect.s2 { fill: var(--s2); } .key i.s2 { background: var(--s2); }
-svg polyline.s3 { stroke: var(--s3); } svg rect.s3 { fill: var(--s3); } .key i.s3 { background: var(--s3); }
-svg polyline.s4 { stroke: var(--s4); } svg rect.s4 { fill: var(--s4); } .key i.s4 { background: var(--s4); }
-svg polyline.s5 { stroke: var(--s5); } svg rect.s5 { fill: var(--s5); } .key i.s5 { background: var(--s5); }
+svg polyline.s0 { stroke: var(--s0); } svg rect.s0, svg circle.s0 { fill: var(--s0); } .key i.s0 { background: var(--s0); }
+svg polyline.s1 { stroke: var(--s1); } svg rect.s1, svg circle.s1 { fill: var(--s1); } .key i.s1 { background: var(--s1); }
+svg polyline.s2 { stroke: var(--s2); } svg rect.s2, svg circle.s2 { fill: var(--s2); } .key i.s2 { background: var(--s2); }
+svg polyline.s3 { stroke: var(--s3); } svg rect.s3, svg circle.s3 { fill: var(--s3); } .key i.s3 { background: var(--s3); }
+svg polyline.s4 { stroke: var(--s4); } svg rect.s4, svg circle.s4 { fill: var(--s4); } .key i.s4 { background: var(--s4); }
+svg polyline.s5 { stroke: var(--s5); } svg rect.s5, svg circle.s5 { fill: var(--s5); } .key i.s5 { background: var(--s5); }
 )";
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }

@@ -34,14 +34,43 @@ std::string Open(const std::string& title) {
                                       kTop + kPlotHeight + kBottom, EscapeHtml(title)));
 }
 
-std::string YAxis(double end) {
+// Values along an axis. `At` gives a value's place, from 0 to 1.
+class Axis {
+ public:
+  explicit Axis(double end) : end_(end) {
+    for (int tick = 0; tick <= kTicks; ++tick) ticks_.push_back(end * tick / kTicks);
+  }
+  // Logarithmic, over powers of two around these values.
+  Axis(double smallest, double largest)
+      : log_(true), begin_(std::floor(std::log2(smallest))), end_(std::ceil(std::log2(largest))) {
+    if (begin_ == end_) ++end_;
+    const double step = std::ceil((end_ - begin_) / kMaxPowers);
+    for (double power = begin_; power <= end_; power += step) ticks_.push_back(std::exp2(power));
+  }
+
+  const std::vector<double>& ticks() const { return ticks_; }
+  double At(double value) const { return log_ ? (std::log2(value) - begin_) / (end_ - begin_) : value / end_; }
+
+ private:
+  static constexpr double kMaxPowers = 10;
+
+  bool log_ = false;
+  double begin_ = 0;  // of a logarithmic axis: the exponents
+  double end_;
+  std::vector<double> ticks_;
+};
+
+double PlaceX(const Axis& axis, double x) { return kLeft + kPlotWidth * axis.At(x); }
+double PlaceY(const Axis& axis, double y) { return kTop + kPlotHeight * (1 - axis.At(y)); }
+
+std::string YTicks(const Axis& axis) {
   std::string svg;
-  for (int tick = 0; tick <= kTicks; ++tick) {
-    const double y = kTop + kPlotHeight * (kTicks - tick) / kTicks;
+  for (const double tick : axis.ticks()) {
+    const double y = PlaceY(axis, tick);
     absl::StrAppend(&svg,
                     absl::StrFormat("<line class=\"grid\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", kLeft,
                                     y, kLeft + kPlotWidth, y),
-                    Text(kLeft - 6, y + 4, "end", ShortNumber(end * tick / kTicks)));
+                    Text(kLeft - 6, y + 4, "end", ShortNumber(tick)));
   }
   return svg;
 }
@@ -75,7 +104,7 @@ std::string ToSvg(const BarPlot& plot) {
   const double end = RoundAxisEnd(1.05 * largest);  // labels are above the bars
   const double group_width = kPlotWidth / static_cast<double>(plot.groups.size());
   const double bar_width = std::min(90.0, 0.8 * group_width / static_cast<double>(plot.series.size()));
-  std::string svg = absl::StrCat(Open(plot.title), YAxis(end));
+  std::string svg = absl::StrCat(Open(plot.title), YTicks(Axis(end)));
   for (size_t g = 0; g < plot.groups.size(); ++g) {
     const double centre = kLeft + group_width * (static_cast<double>(g) + 0.5);
     absl::StrAppend(&svg, Text(centre, kTop + kPlotHeight + 18, "middle", plot.groups[g], "label"));
@@ -96,29 +125,46 @@ std::string ToSvg(const BarPlot& plot) {
 }
 
 std::string ToSvg(const LinePlot& plot) {
-  double x_largest = 0, y_largest = 0;
+  std::vector<double> xs, ys;
   size_t longest = 0;
   for (const auto& series : plot.series) {
     longest = std::max(longest, series.points.size());
     for (const LinePlot::Point& point : series.points) {
-      x_largest = std::max(x_largest, point.x);
-      y_largest = std::max(y_largest, point.y);
+      xs.push_back(point.x);
+      ys.push_back(point.y);
     }
   }
   if (longest < 2) return "";
-  const double x_end = RoundAxisEnd(x_largest / 1.05);  // no margin needed on the right
-  const double y_end = RoundAxisEnd(y_largest);
-  std::string svg = absl::StrCat(Open(plot.title), YAxis(y_end), Text(4, 12, "start", plot.y_label));
-  for (int tick = 0; tick <= kTicks; ++tick) {
-    absl::StrAppend(&svg, Text(kLeft + kPlotWidth * tick / kTicks, kTop + kPlotHeight + 16, "middle",
-                               ShortNumber(x_end * tick / kTicks)));
+  const auto [x_smallest, x_largest] = std::minmax_element(xs.begin(), xs.end());
+  const auto [y_smallest, y_largest] = std::minmax_element(ys.begin(), ys.end());
+  // No margin is needed on the right.
+  const Axis x_axis = plot.log_x ? Axis(*x_smallest, *x_largest) : Axis(RoundAxisEnd(*x_largest / 1.05));
+  const Axis y_axis = plot.log_y ? Axis(*y_smallest, *y_largest) : Axis(RoundAxisEnd(*y_largest));
+  std::string svg = absl::StrCat(Open(plot.title), YTicks(y_axis), Text(4, 12, "start", plot.y_label));
+  for (const double tick : x_axis.ticks()) {
+    const bool last = tick == x_axis.ticks().back();
+    absl::StrAppend(&svg, last ? Text(kWidth - 2, kTop + kPlotHeight + 16, "end", ShortNumber(tick))
+                               : Text(PlaceX(x_axis, tick), kTop + kPlotHeight + 16, "middle", ShortNumber(tick)));
   }
   absl::StrAppend(&svg, Text(kLeft + kPlotWidth / 2, kTop + kPlotHeight + 34, "middle", plot.x_label));
   for (size_t s = 0; s < plot.series.size(); ++s) {
-    absl::StrAppend(&svg, "<polyline class=\"s", s % kColours, "\" points=\"");
-    for (const LinePlot::Point& point : Thin(plot.series[s].points)) {
-      absl::StrAppend(&svg, absl::StrFormat("%.1f,%.1f ", kLeft + kPlotWidth * point.x / x_end,
-                                            kTop + kPlotHeight * (1 - point.y / y_end)));
+    const LinePlot::Series& series = plot.series[s];
+    if (!series.labels.empty()) {
+      // Above and below in turn, as neighbours would hide each other's texts.
+      for (size_t i = 0; i < series.points.size(); ++i) {
+        const double x = PlaceX(x_axis, series.points[i].x), y = PlaceY(y_axis, series.points[i].y);
+        absl::StrAppend(&svg,
+                        absl::StrFormat("<circle class=\"s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>\n",
+                                        static_cast<int>(s % kColours), x, y),
+                        Text(x, i % 2 == 0 ? y - 7 : y + 16, x > kLeft + 0.8 * kPlotWidth ? "end" : "start",
+                             series.labels[i], "label"));
+      }
+      continue;
+    }
+    absl::StrAppend(&svg, "<polyline class=\"s", s % kColours, "\"", series.dashed ? " stroke-dasharray=\"6 4\"" : "",
+                    " points=\"");
+    for (const LinePlot::Point& point : Thin(series.points)) {
+      absl::StrAppend(&svg, absl::StrFormat("%.1f,%.1f ", PlaceX(x_axis, point.x), PlaceY(y_axis, point.y)));
     }
     absl::StrAppend(&svg, "\"/>\n");
   }

@@ -35,5 +35,6 @@ void AddBenchModelCommand(CLI::App& app, std::vector<Command>& commands);
 void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands);
 void AddPlanCommand(CLI::App& app, std::vector<Command>& commands);
 void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands);
+void AddPaperCommand(CLI::App& app, std::vector<Command>& commands);
 
 }  // namespace moestro::cli

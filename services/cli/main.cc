@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
   moestro::cli::AddRoutingCommand(app, commands);
   moestro::cli::AddPlanCommand(app, commands);
   moestro::cli::AddSimulateCommand(app, commands);
+  moestro::cli::AddPaperCommand(app, commands);
 
   try {
     app.parse(argc, argv);

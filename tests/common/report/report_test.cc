@@ -74,6 +74,24 @@ TEST(LinePlot, ThinsLongSeriesAndKeepsTheirEnds) {
   EXPECT_THAT(points, HasSubstr(" 748.0,"));  // the right edge
 }
 
+TEST(LinePlot, HasLogarithmicAxesDotsAndDashes) {
+  const LinePlot plot{.title = "log",
+                      .x_label = "x",
+                      .y_label = "y",
+                      .series = {{.name = "line", .points = {{2, 8}, {4, 64}}, .dashed = true},
+                                 {.name = "dots", .points = {{8, 16}}, .labels = {"a <b>"}}},
+                      .log_x = true,
+                      .log_y = true};
+  const std::string svg = ToSvg(plot);
+  // x: 2, 4, 8 from left to right; y: 8, 16, 32, 64 from bottom to top.
+  EXPECT_THAT(svg, HasSubstr("stroke-dasharray=\"6 4\" points=\"62.0,220.0 405.0,20.0 \""));
+  EXPECT_THAT(svg, HasSubstr("cx=\"748.0\" cy=\"153.3\""));
+  EXPECT_THAT(svg, HasSubstr(">a &lt;b&gt;</text>"));
+  for (const char* tick : {">2.00<", ">4.00<", ">8.00<", ">16.0<", ">32.0<", ">64.0<"}) {
+    EXPECT_THAT(svg, HasSubstr(tick));
+  }
+}
+
 TEST(HtmlPage, LoadsNothing) {
   const std::string page = HtmlPage("a & b", HtmlFacts({{"what", "<value>"}}));
   EXPECT_THAT(page, HasSubstr("<title>a &amp; b</title>"));

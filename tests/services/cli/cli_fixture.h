@@ -125,6 +125,7 @@ class CliTest : public ::testing::Test {
     AddRoutingCommand(app, commands);
     AddPlanCommand(app, commands);
     AddSimulateCommand(app, commands);
+    AddPaperCommand(app, commands);
     AddBenchCommand(app, commands);
     AddEvalCommand(app, commands);
     if (with_server) arguments.insert(arguments.end(), {"--server", address()});

@@ -215,11 +215,7 @@ class Planner {
     if (name.ends_with("attn_output.weight")) return eight ? DType::kQ5K : DType::kQ4K;
     return name.find("ffn_down") != std::string_view::npos ? MoreBits(layer_) : DType::kQ4K;
   }
-  DType MoreBits(int64_t layer) const {
-    const int64_t eighth = spec_.num_layers / 8;
-    const bool more = layer < eighth || layer >= 7 * spec_.num_layers / 8 || (layer - eighth) % 3 == 2;
-    return more ? DType::kQ6K : DType::kQ4K;
-  }
+  DType MoreBits(int64_t layer) const { return HasMoreBits(layer, spec_.num_layers) ? DType::kQ6K : DType::kQ4K; }
 
   const weights::ModelSpec& spec_;
   const std::string_view architecture_;
@@ -253,6 +249,11 @@ void ReadRows(const PlannedTensor& source, uint64_t seed, int64_t row, int64_t r
 }
 
 }  // namespace
+
+bool HasMoreBits(int64_t layer, int64_t layers) {
+  const int64_t eighth = layers / 8;
+  return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
+}
 
 int64_t GgufTensor::rows() const {
   return std::accumulate(extents.begin() + 1, extents.end(), int64_t{1}, std::multiplies<>());

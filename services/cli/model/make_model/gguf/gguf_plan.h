@@ -50,6 +50,9 @@ GgufPlan PlanGguf(const MadeModel& model, const std::string& name);
 // Writes rows [begin, end) of `tensor` to `out`, (end - begin) * row_bytes(). Thread-safe.
 void FillGgufRows(const GgufTensor& tensor, uint64_t seed, int64_t begin, int64_t end, std::byte* out);
 
+// Whether "Q4_K_M" gives values and downs of this layer six bits instead of four.
+bool HasMoreBits(int64_t layer, int64_t layers);
+
 // Whether GGUF has weights of this type, one of MakeModelWeights(); its number in general.file_type.
 bool IsGgufType(std::string_view weights);
 int64_t GgufFileType(std::string_view weights);

@@ -1,0 +1,67 @@
+// `moestro paper`: a paper's figures beside this implementation's.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/read_file.h"
+#include "common/base/status.h"
+#include "services/cli/command.h"
+#include "services/cli/output.h"
+#include "services/cli/paper/osdi/osdi.h"
+#include "services/cli/paper/report.h"
+
+namespace moestro::cli {
+namespace {
+
+struct OsdiFlags {
+  std::string figure;
+  std::string out_dir;
+  std::string hardware = "deploy/hardware/rtx5090-epyc9355.json";
+  std::string cpu = "deploy/hardware/epyc-9355-2s.json";
+  std::string measured_file;
+};
+
+absl::StatusOr<OsdiInput> ReadInput(const OsdiFlags& flags) {
+  OsdiInput input;
+  absl::StatusOr<GpuMachine> node = ReadHardwareFile(flags.hardware);
+  MOE_RETURN_IF_ERROR(Annotate(node.status(), "--hardware"));
+  input.node = *std::move(node);
+  absl::StatusOr<roofline::CpuMachine> cpu = ReadCpuMachineFile(flags.cpu);
+  MOE_RETURN_IF_ERROR(Annotate(cpu.status(), "--cpu"));
+  input.cpu = *std::move(cpu);
+  if (flags.measured_file.empty()) return input;
+  absl::StatusOr<std::string> text = ReadFile(flags.measured_file);
+  MOE_RETURN_IF_ERROR(Annotate(text.status(), "--measured"));
+  absl::StatusOr<bench::BenchReport> measured = bench::ParseReport(*text);
+  MOE_RETURN_IF_ERROR(Annotate(measured.status(), absl::StrCat("--measured ", flags.measured_file)));
+  input.measured = *std::move(measured);
+  return input;
+}
+
+absl::Status Osdi(const OsdiFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(const OsdiInput input, ReadInput(flags));
+  MOE_ASSIGN_OR_RETURN(const PaperReport report, MakeOsdiReport(input, flags.figure));
+  PrintText(ReportText(report));
+  return flags.out_dir.empty() ? absl::OkStatus() : WriteReport(report, flags.out_dir);
+}
+
+}  // namespace
+
+void AddPaperCommand(CLI::App& app, std::vector<Command>& commands) {
+  CLI::App* paper = app.add_subcommand("paper", "A paper's figures beside this implementation's: misses first");
+  paper->require_subcommand(1);
+  const auto flags = std::make_shared<OsdiFlags>();
+  CLI::App* command = paper->add_subcommand(
+      "osdi",
+      "\"Achieving Cloud-Grade SLOs for Local Mixture-of-Experts Inference\" (OSDI '26), simulated on its node");
+  command->add_option("--figure", flags->figure, "Only this figure or table")->check(CLI::IsMember(OsdiFigures()));
+  command->add_option("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
+  command->add_option("--hardware", flags->hardware, "JSON file of the node (deploy/hardware)");
+  command->add_option("--cpu", flags->cpu, "JSON file of the node's CPUs alone, as for simulate --cpu");
+  command->add_option("--measured", flags->measured_file,
+                      "JSON report of `moestro bench --filter table1`, for Table 1; empty: its rows stay open");
+  commands.push_back({command, [flags] { return Osdi(*flags); }});
+}
+
+}  // namespace moestro::cli
