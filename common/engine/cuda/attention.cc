@@ -97,12 +97,14 @@ absl::Status ProjectLatents(const CudaRows& rows, const AttentionWeights& w, Ind
   float* const kv_a = rows.activations.projected;
   float* const q_a = kv_a + tile.size() * spec.kv_dim();
   const bool has_q_a = spec.q_lora_rank > 0;
-  if (has_q_a) {
+  const bool in_fp8 = rows.activations.fp8_codes != nullptr;  // each product rounds its inputs
+  if (has_q_a && !in_fp8) {
     const auto shape = [&](const PackedMatrix& m, float* y) { return ShapeOf(m, rows.InputsOf(m, tile), y, m.rows); };
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchLinearPair(shape(w.kv_a, kv_a), PointersOf(w.kv_a), shape(w.q_a, q_a),
                                                             PointersOf(w.q_a), tile.size(), stream)));
   } else {
     MOE_RETURN_IF_ERROR(Project(rows, w.kv_a, nullptr, tile, kv_a, stream));
+    if (has_q_a) MOE_RETURN_IF_ERROR(Project(rows, w.q_a, nullptr, tile, q_a, stream));
   }
   MOE_RETURN_IF_ERROR(ForStripes(rows, tile, [&](IndexRange part, int64_t position) {
     const int64_t first = part.begin - tile.begin;
