@@ -95,6 +95,7 @@ PathForecast PathPolicy::Forecast(const NodeLoad& load, const CostBook::Prompt& 
   set(PromptWay::kChunked, chunked, costs_.Seconds(PromptWay::kChunked, prompt, idle, idle ? 0 : 1));
   const double busy = PrefillBusySeconds();
   const auto in_prefill = [&](PromptWay way, bool alone) {
+    mutex_.AssertHeld();
     const std::optional<double> own = costs_.Seconds(way, prompt, alone, 0);
     set(way, own ? std::make_optional(busy + *own) : std::nullopt, costs_.Seconds(way, prompt, idle, 0));
   };
