@@ -19,7 +19,7 @@ struct StepLoad {
   // mean, with the same number for the same expert of a layer every time.
   double expert_spread = 0;
   // The type to which rows are rounded before a product with FP8 weights. kBF16, as in every kernel here: a product of
-  // BF16 values. kF8E4M3: a product of FP8 values, for which no kernel exists.
+  // BF16 values. kF8E4M3: a product of FP8 values.
   DType activations = DType::kBF16;
 };
 

@@ -43,7 +43,14 @@ absl::Status FillKernels(const nlohmann::json& json, GpuMachine* machine) {
                             {"attention_fraction", &built.attention_fraction},
                             {"decode_memory_fraction", &built.decode_memory_fraction},
                             {"decode_attention_fraction", &built.decode_attention_fraction}};
-  MOE_RETURN_IF_ERROR(Fill(json, fractions, {}, "origin", &machine->origin));
+  // The rate of the instruction that the kernels use, which may be faster than the one that the data sheet has in mind.
+  const Fields of_fp8 = {{"fp8_flops_per_second", &built.fp8_flops_per_second},
+                         {"fp8_linear_fraction", &built.fp8_linear_fraction}};
+  MOE_RETURN_IF_ERROR(Fill(json, fractions, of_fp8, "origin", &machine->origin));
+  machine->built_fp8 = json.contains("fp8_linear_fraction");
+  if (machine->built_fp8 != json.contains("fp8_flops_per_second")) {
+    return absl::InvalidArgumentError("'fp8_flops_per_second' and 'fp8_linear_fraction' go together");
+  }
   if (machine->origin == "estimated" || machine->origin == "measured") return absl::OkStatus();
   return absl::InvalidArgumentError("'origin' must be \"estimated\" or \"measured\"");
 }

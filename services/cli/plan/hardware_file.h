@@ -14,8 +14,13 @@ struct GpuMachine {
   device::HardwareSpec built;      // with the fractions that this project's kernels reach
   device::HardwareSpec paper_way;  // with the file's other fractions
   std::string origin;              // of the kernels' fractions: "estimated" or "measured"; empty: the file has none
+  bool built_fp8 = false;          // whether this project's kernels multiply FP8 on this GPU
 
-  const device::HardwareSpec& For(DType activations) const { return activations == DType::kF8E4M3 ? paper_way : built; }
+  // What the kernels here do with inputs of FP8 weights.
+  DType BuiltActivations() const { return built_fp8 ? DType::kF8E4M3 : DType::kBF16; }
+  const device::HardwareSpec& For(DType activations) const {
+    return activations == DType::kF8E4M3 && !built_fp8 ? paper_way : built;
+  }
 };
 
 // JSON, one field for each of HardwareSpec; those for decode may be absent, and `kernels`, an object with the fractions

@@ -47,8 +47,9 @@ void PrintClaims(const Json& claims) {
                               OutcomeText(claim["built"]), OutcomeText(claim["paper_way"])));
   }
   PrintText(
-      "As built: products of BF16 values. Paper's way: products of FP8 values, for which there is no kernel, and one\n"
-      "launch per expert. Fitted: a value of the hardware file was chosen to give this figure.\n");
+      "As built: with the rates of the kernels here. Paper's way: products of FP8 values at the rate that the file "
+      "assumes,\n"
+      "and one launch per expert. Fitted: a value of the hardware file was chosen to give this figure.\n");
 }
 
 }  // namespace moestro::cli

@@ -32,6 +32,7 @@ namespace {
 
 constexpr char kBf16Activations[] = "bf16";
 constexpr char kFp8Activations[] = "fp8";
+constexpr char kBuiltActivations[] = "auto";
 
 struct SimulateFlags {
   std::string hardware;
@@ -39,7 +40,7 @@ struct SimulateFlags {
   std::vector<int64_t> tokens;  // empty: all of kLengths that fit the model's context
   prefill::MemoryLimits limits;
   engine::CostOptions costs;
-  std::string activations = kBf16Activations;
+  std::string activations = kBuiltActivations;
   int ranks = 1;
   std::string trace_file;
   bool paper = false;
@@ -131,8 +132,11 @@ absl::Status Simulate(SimulateFlags flags) {
   MOE_RETURN_IF_ERROR(CheckLimits(flags.limits));
   MOE_RETURN_IF_ERROR(CheckRanks(flags));
   flags.limits.remedy = flags.ranks > 1 ? kRanksRemedy : kOneDeviceRemedy;
-  if (flags.activations == kFp8Activations) flags.costs.activations = DType::kF8E4M3;
   MOE_ASSIGN_OR_RETURN(const GpuMachine machine, ReadHardwareFile(flags.hardware));
+  if (flags.activations == kBuiltActivations) {
+    flags.activations = machine.built_fp8 ? kFp8Activations : kBf16Activations;
+  }
+  if (flags.activations == kFp8Activations) flags.costs.activations = DType::kF8E4M3;
   const device::HardwareSpec& hardware = machine.For(flags.costs.activations);
   const weights::ModelSpec spec = checkpoint::PublishedModel(flags.model);
   if (flags.tokens.empty()) {
@@ -218,10 +222,9 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::Range(0.0, 0.57));
   command
       ->add_option("--activations", flags->activations,
-                   "Type to which activations are rounded before products with FP8 weights. bf16: as in every kernel "
-                   "here, at the "
-                   "GPU's BF16 rate; fp8: at its FP8 rate, for which there is no kernel")
-      ->check(CLI::IsMember({kBf16Activations, kFp8Activations}));
+                   "Type to which activations are rounded before products with FP8 weights. bf16: at the GPU's BF16 "
+                   "rate; fp8: at its FP8 rate; auto: as the kernels here do on such a GPU")
+      ->check(CLI::IsMember({kBuiltActivations, kBf16Activations, kFp8Activations}));
   command->add_option("--trace-file", flags->trace_file, "Timeline of the last prompt, for chrome://tracing");
   command->add_flag(
       "--paper", flags->paper,

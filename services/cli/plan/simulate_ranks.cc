@@ -234,10 +234,12 @@ void PrintLayerBreakdown(const Json& ways) {
 }  // namespace
 
 std::string ProductsLine(const GpuMachine& machine, DType activations) {
-  if (activations == DType::kF8E4M3) {
+  if (activations == DType::kF8E4M3 && !machine.built_fp8) {
     return "products of FP8 values, at the GPU's FP8 rate: there is no kernel for that\n";
   }
-  return absl::StrCat("products of BF16 values, at the GPU's BF16 rate, as in the kernels here\n", RatesLine(machine));
+  const char* const values = activations == DType::kF8E4M3 ? "FP8" : "BF16";
+  return absl::StrFormat("products of %s values, at the GPU's %s rate, as in the kernels here\n%s", values, values,
+                         RatesLine(machine));
 }
 
 std::string RatesLine(const GpuMachine& machine) {
@@ -256,7 +258,7 @@ absl::StatusOr<PaperComparison> CompareRanks(const GpuMachine& machine, const pr
   const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
   PaperComparison comparison;
   MOE_ASSIGN_OR_RETURN(comparison.built,
-                       CompareRanksWithPaper({machine.built, spec, limits, DType::kBF16, kPaperRanks}));
+                       CompareRanksWithPaper({machine.built, spec, limits, machine.BuiltActivations(), kPaperRanks}));
   MOE_ASSIGN_OR_RETURN(comparison.paper_way, CompareRanksWithPaper({machine.paper_way, spec, InPapersWay(limits),
                                                                     DType::kF8E4M3, kPaperRanks}));
   return comparison;

@@ -35,11 +35,11 @@ double ShareBeforeExperts(const weights::ModelSpec& spec, const prefill::Timelin
   return before / (before + all);
 }
 
-// The paper's figures beside those of a simulation.
+// The paper's figures beside those of a simulation. fitted: in the paper's way.
 absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::HardwareSpec& hardware,
                                                           const weights::ModelSpec& spec,
                                                           const prefill::MemoryLimits& limits,
-                                                          const engine::CostOptions& costs) {
+                                                          const engine::CostOptions& costs, bool fitted) {
   const auto simulate = [&](int64_t kibitokens, int64_t ring_slots) -> absl::StatusOr<prefill::PipelineReport> {
     prefill::MemoryLimits with_ring = limits;
     with_ring.ring_slots = ring_slots;
@@ -53,8 +53,7 @@ absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::Hardware
   MOE_ASSIGN_OR_RETURN(const prefill::PipelineReport of20k, simulate(20, limits.ring_slots));
   MOE_ASSIGN_OR_RETURN(const prefill::PipelineReport of24k, simulate(24, limits.ring_slots));
   MOE_ASSIGN_OR_RETURN(const prefill::PipelineReport of32k, simulate(32, limits.ring_slots));
-  // fp8_linear_fraction was chosen for this figure (deploy/hardware/README.md).
-  const bool fitted = costs.activations == DType::kF8E4M3;
+  // The file's fp8_linear_fraction was chosen for this figure (deploy/hardware/README.md).
   figures.push_back({.what = "seconds, 24K tokens (about)",
                      .paper = kPaperSecondsOf24K,
                      .simulated = of24k.counters.wall_seconds,
@@ -119,10 +118,11 @@ absl::StatusOr<PaperComparison> CompareStream(const GpuMachine& machine, const p
   const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
   engine::CostOptions with = costs;
   PaperComparison comparison;
-  with.activations = DType::kBF16;
-  MOE_ASSIGN_OR_RETURN(comparison.built, CompareWithPaper(machine.built, spec, limits, with));
+  with.activations = machine.BuiltActivations();
+  MOE_ASSIGN_OR_RETURN(comparison.built, CompareWithPaper(machine.built, spec, limits, with, /*fitted=*/false));
   with.activations = DType::kF8E4M3;
-  MOE_ASSIGN_OR_RETURN(comparison.paper_way, CompareWithPaper(machine.paper_way, spec, InPapersWay(limits), with));
+  MOE_ASSIGN_OR_RETURN(comparison.paper_way,
+                       CompareWithPaper(machine.paper_way, spec, InPapersWay(limits), with, /*fitted=*/true));
   return comparison;
 }
 

@@ -26,7 +26,7 @@ class Loop:
 
     @property
     def tensor(self):
-        return self.count("HMMA")
+        return self.count("HMMA", "QMMA")
 
     @property
     def shared_clocks(self):

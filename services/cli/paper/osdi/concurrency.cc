@@ -56,7 +56,7 @@ absl::StatusOr<Outcome> Simulate(const OsdiContext& context, const device::Hardw
 }  // namespace
 
 absl::Status AddConcurrency(const OsdiContext& context, Figure& figure) {
-  MOE_ASSIGN_OR_RETURN(const Outcome built, Simulate(context, context.built(), {}, DType::kBF16));
+  MOE_ASSIGN_OR_RETURN(const Outcome built, Simulate(context, context.built(), {}, context.activations()));
   MOE_ASSIGN_OR_RETURN(const Outcome way,
                        Simulate(context, context.input.node.paper_way, InPapersWay({}), DType::kF8E4M3));
   const auto add = [&](const char* what, double paper, double ours, double paper_way, const char* section,

@@ -11,6 +11,7 @@ struct OsdiContext {
   weights::ModelSpec v3;
 
   const device::HardwareSpec& built() const { return input.node.built; }
+  DType activations() const { return input.node.BuiltActivations(); }
 };
 
 constexpr int64_t kKibi = 1024;

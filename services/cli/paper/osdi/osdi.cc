@@ -81,8 +81,8 @@ absl::StatusOr<PaperReport> MakeOsdiReport(const OsdiInput& input, const std::st
                      .notes = {absl::StrCat("Simulated on ", input.node.built.name, " and, without a GPU, on ",
                                             input.cpu.name, ". Nothing below was measured unless it says so."),
                                RatesNote(input.node),
-                               "Paper's way: products of FP8 values and one launch per expert, for which there are no "
-                               "kernels here. \"fitted\": a number of the hardware file was chosen to give the value.",
+                               "Paper's way: products of FP8 values at the rate that the file assumes, and one launch "
+                               "per expert. \"fitted\": a number of the hardware file was chosen to give the value.",
                                "The paper prints few of its figures' values; only those in its text are compared."},
                      .figures = {}};
   const auto wanted = [&](const OsdiFigure& candidate) { return figure.empty() || figure == candidate.id; };

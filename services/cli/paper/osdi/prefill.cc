@@ -29,14 +29,15 @@ constexpr Cited kKTransformers[] = {
 
 absl::StatusOr<double> OneGpu(const OsdiContext& context, int64_t tokens) {
   MOE_ASSIGN_OR_RETURN(const prefill::SimulatedPrefill simulated,
-                       prefill::SimulatePrefill(context.built(), context.v3, kWeights, kForm, tokens, {}));
+                       prefill::SimulatePrefill(context.built(), context.v3, kWeights, kForm, tokens, {},
+                                                {.activations = context.activations()}));
   return simulated.report.counters.wall_seconds;
 }
 
 absl::StatusOr<double> TwoGpus(const OsdiContext& context, int64_t tokens) {
   MOE_ASSIGN_OR_RETURN(const prefill::SimulatedRanks simulated,
                        prefill::SimulateRanks(context.built(), context.v3, kWeights, kForm, tokens, {}, 2,
-                                              roofline::ExpertParallelism::kSmall));
+                                              roofline::ExpertParallelism::kSmall, context.activations()));
   return simulated.wall_seconds;
 }
 
@@ -68,7 +69,7 @@ Chart::Curve KTransformersCurve(bool throughput) {
 }  // namespace
 
 absl::Status AddLayer(const OsdiContext& context, Figure& figure) {
-  MOE_ASSIGN_OR_RETURN(const nlohmann::ordered_json ways, PaperLayer(context.built(), {}, DType::kBF16));
+  MOE_ASSIGN_OR_RETURN(const nlohmann::ordered_json ways, PaperLayer(context.built(), {}, context.activations()));
   Chart chart{.title = "Milliseconds of a layer, as built", .x_label = "", .y_label = "ms"};
   for (const char* step : {"attention", "route", "dispatch", "experts", "combine", "shared expert"}) {
     Chart::Curve curve{.name = step, .points = {}};

@@ -53,9 +53,9 @@ absl::Status AddBus(const OsdiContext& context, Figure& figure) {
     for (const double rate : {0.25, 0.5, 1.0, 2.0}) {
       device::HardwareSpec hardware = context.built();
       hardware.copy_bytes_per_second *= rate;
-      MOE_ASSIGN_OR_RETURN(
-          const prefill::SimulatedPrefill simulated,
-          prefill::SimulatePrefill(hardware, context.v3, DType::kF8E4M3, model::MlaForm::kUnabsorbed, tokens, {}));
+      MOE_ASSIGN_OR_RETURN(const prefill::SimulatedPrefill simulated,
+                           prefill::SimulatePrefill(hardware, context.v3, DType::kF8E4M3, model::MlaForm::kUnabsorbed,
+                                                    tokens, {}, {.activations = context.activations()}));
       curve.points.push_back({hardware.copy_bytes_per_second / 1e9, simulated.report.counters.wall_seconds});
     }
     chart.curves.push_back(std::move(curve));
@@ -72,9 +72,10 @@ absl::Status AddRing(const OsdiContext& context, double expert_bytes, Figure& fi
   for (const int64_t tokens : {8 * kKibi, 16 * kKibi, 48 * kKibi}) {
     Chart::Curve curve{.name = absl::StrFormat("%dK tokens", tokens / kKibi), .points = {}};
     for (const int64_t slots : {2, 8, 32, 64, 128, 256}) {
-      MOE_ASSIGN_OR_RETURN(const prefill::SimulatedPrefill simulated,
-                           prefill::SimulatePrefill(context.built(), context.v3, DType::kF8E4M3,
-                                                    model::MlaForm::kUnabsorbed, tokens, {.ring_slots = slots}));
+      MOE_ASSIGN_OR_RETURN(
+          const prefill::SimulatedPrefill simulated,
+          prefill::SimulatePrefill(context.built(), context.v3, DType::kF8E4M3, model::MlaForm::kUnabsorbed, tokens,
+                                   {.ring_slots = slots}, {.activations = context.activations()}));
       curve.points.push_back({static_cast<double>(slots) * expert_bytes / 1e9, simulated.report.counters.wall_seconds});
     }
     chart.curves.push_back(std::move(curve));
