@@ -16,6 +16,16 @@ struct OsdiContext {
 
 constexpr int64_t kKibi = 1024;
 
+// What arithmetic alone gives.
+inline Claim ExactClaim(const char* what, double paper, double ours, const char* section) {
+  return {.what = what,
+          .paper = paper,
+          .section = section,
+          .ours = ours,
+          .origin = Origin::kComputed,
+          .basis = Basis::kExact};
+}
+
 absl::Status AddModels(const OsdiContext& context, Figure& figure);       // Fig. 1
 absl::Status AddLayer(const OsdiContext& context, Figure& figure);        // Fig. 3
 absl::Status AddThroughput(const OsdiContext& context, Figure& figure);   // Fig. 13

@@ -53,13 +53,8 @@ absl::Status AddModels(const OsdiContext& context, Figure& figure) {
 
   MOE_ASSIGN_OR_RETURN(const Demand v3, DemandOf("deepseek-v3"));
   MOE_ASSIGN_OR_RETURN(const Demand k2, DemandOf("kimi-k2"));
-  const auto exact = [&](const std::string& what, double paper, double ours, const char* section) {
-    figure.claims.push_back({.what = what,
-                             .paper = paper,
-                             .section = section,
-                             .ours = ours,
-                             .origin = Origin::kComputed,
-                             .basis = Basis::kExact});
+  const auto exact = [&](const char* what, double paper, double ours, const char* section) {
+    figure.claims.push_back(ExactClaim(what, paper, ours, section));
   };
   exact("billion parameters, DeepSeek-V3 and R1", 671, v3.parameters / 1e9, "4.3");
   exact("GB of memory, 24 modules of 48 GB", 1150, 24 * 48, "4.1");

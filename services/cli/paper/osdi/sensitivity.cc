@@ -93,13 +93,8 @@ absl::Status AddSensitivity(const OsdiContext& context, Figure& figure) {
   MOE_RETURN_IF_ERROR(AddRing(context, expert, figure));
 
   const weights::ModelSpec k2 = checkpoint::PublishedModel("kimi-k2");
-  const auto exact = [&](const std::string& what, double paper, double ours, const char* section) {
-    figure.claims.push_back({.what = what,
-                             .paper = paper,
-                             .section = section,
-                             .ours = ours,
-                             .origin = Origin::kComputed,
-                             .basis = Basis::kExact});
+  const auto exact = [&](const char* what, double paper, double ours, const char* section) {
+    figure.claims.push_back(ExactClaim(what, paper, ours, section));
   };
   const auto layers = static_cast<double>(context.v3.num_moe_layers());
   const auto v3_experts = static_cast<double>(context.v3.num_experts), k2_experts = static_cast<double>(k2.num_experts);
