@@ -129,8 +129,9 @@ std::string Name(const ::testing::TestParamInfo<std::string>& preset) {
   std::ranges::replace(name, '-', '_');
   return name;
 }
-const std::string kPresets[] = {
-    "tiny", "tiny-qwen3", "tiny-qwen2", "tiny-mixtral", "tiny-deepseek-v2", "tiny-deepseek-v2-lite", "tiny-glm"};
+const std::string kPresets[] = {"tiny",         "tiny-qwen3",       "tiny-qwen2",
+                                "tiny-mixtral", "tiny-deepseek-v2", "tiny-deepseek-v2-lite",
+                                "tiny-dbrx",    "tiny-glm"};
 INSTANTIATE_TEST_SUITE_P(Presets, GgufInBf16, ::testing::ValuesIn(kPresets), Name);
 INSTANTIATE_TEST_SUITE_P(Presets, GgufModel, ::testing::ValuesIn(kPresets), Name);
 INSTANTIATE_TEST_SUITE_P(Llama, GgufModel, ::testing::Values("tiny-llama"), Name);

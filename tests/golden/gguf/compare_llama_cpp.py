@@ -23,7 +23,8 @@ import numpy
 REPO = pathlib.Path(__file__).resolve().parents[3]
 BIN = REPO / "build/release/bin"
 LOGITS = REPO / "build/release/tests/checkpoint_logits"
-PRESETS = ("tiny-qwen3", "tiny-qwen2", "tiny-mixtral", "tiny-llama", "tiny-glm", "tiny")
+PRESETS = ("tiny-qwen3", "tiny-qwen2", "tiny-mixtral", "tiny-llama", "tiny-glm", "tiny", "tiny-dbrx",
+           "tiny-deepseek-v2", "tiny-deepseek-v2-lite")
 STEPS = 12
 NEAR_TIE = 0.25  # of logits with a deviation of 3.5
 BLOCKS = ("q8_0", "q6_k", "q4_k_m", "q4_0")

@@ -66,10 +66,12 @@ class ModelKeys {
     Integer("block_count", spec_.num_layers);
     Integer("context_length", spec_.max_position_embeddings);
     Integer("embedding_length", spec_.hidden_size);
-    Integer("feed_forward_length", model_.config["intermediate_size"]);
+    Integer("feed_forward_length",
+            dbrx() ? spec_.moe_intermediate_size : model_.config["intermediate_size"].get<int64_t>());
     Integer("vocab_size", spec_.vocab_size);
     Integer("attention.head_count", spec_.num_heads);
-    Float("attention.layer_norm_rms_epsilon", spec_.rms_norm_eps);
+    Float(dbrx() ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", spec_.rms_norm_eps);
+    if (dbrx()) Float("attention.clamp_kqv", spec_.clip_qkv);
     Float("rope.freq_base", spec_.rope_theta);
     if (spec_.attention_kind() == weights::AttentionKind::kLatent) {
       Latents();
@@ -83,6 +85,7 @@ class ModelKeys {
   }
 
  private:
+  bool dbrx() const { return prefix_ == "dbrx."; }
   void Integer(const std::string& key, int64_t value) { writer_.Integer(prefix_ + key, value); }
   void Float(const std::string& key, double value) { writer_.Float(prefix_ + key, value); }
 
@@ -109,7 +112,7 @@ class ModelKeys {
   void Experts() {
     Integer("expert_count", spec_.num_experts);
     Integer("expert_used_count", spec_.experts_per_token);
-    if (prefix_ == "llama.") return;
+    if (prefix_ == "llama." || dbrx()) return;
     Integer("expert_feed_forward_length", spec_.moe_intermediate_size);
     if (spec_.shared_expert_gate != 0) Integer("expert_shared_feed_forward_length", spec_.shared_expert_width);
     if (prefix_ == "qwen2moe." || prefix_ == "qwen3moe.") return;
@@ -157,8 +160,8 @@ void AddTokenizer(int64_t rows, Writer& writer) {
 
 std::string_view GgufArchitecture(const MadeModel& model) {
   static constexpr std::pair<std::string_view, std::string_view> kArchitectures[] = {
-      {"llama", "llama"},      {"mixtral", "llama"},         {"qwen2_moe", "qwen2moe"},   {"qwen3_moe", "qwen3moe"},
-      {"glm4_moe", "glm4moe"}, {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"}};
+      {"llama", "llama"}, {"mixtral", "llama"},    {"qwen2_moe", "qwen2moe"},    {"qwen3_moe", "qwen3moe"},
+      {"dbrx", "dbrx"},   {"glm4_moe", "glm4moe"}, {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"}};
   const auto* const found = std::ranges::find(kArchitectures, std::string_view(model.spec.family),
                                               &std::pair<std::string_view, std::string_view>::first);
   const bool some_dense = model.spec.dense_layers[0] != 0 || model.spec.dense_layers[1] != 0;  // there is no key for it

@@ -126,7 +126,8 @@ class Planner {
 
  private:
   void Add(const model::ModelTensor& tensor) {
-    const PlannedTensor& source = published_.at(model::PublishedAs(spec_, tensor).name);
+    const model::PublishedPart published = model::PublishedAs(spec_, tensor);
+    const PlannedTensor& source = published_.at(published.name);
     if (tensor.part == model::TensorPart::kModel) {
       return Push(Theirs(kModelNames, tensor.name), tensor, source);
     }
@@ -136,11 +137,16 @@ class Planner {
     const std::string block = absl::StrCat("blk.", layer_, "."), rest = tensor.name.substr(end + 1);
     if (tensor.part == model::TensorPart::kExpert) {
       constexpr std::string_view kExperts = "mlp.experts.";
-      return AddExpert(block + Theirs(kExpertNames, rest.substr(rest.find('.', kExperts.size()) + 1)), tensor, source);
+      const std::string name = block + Theirs(kExpertNames, rest.substr(rest.find('.', kExperts.size()) + 1));
+      return published.is_whole(tensor) ? AddExpert(name, tensor, source) : AddExperts(name, tensor, published, source);
     }
     if (tensor.role == model::TensorRole::kLatentUp) return AddLatents(block, tensor, source);
+    if (!published.is_whole(tensor)) return AddQueriesKeysValues(block, tensor, published, source);
     std::string name = Theirs(kLayerNames, rest);
-    if (architecture_ == "glm4moe" && name == "ffn_norm.weight") name = "post_attention_norm.weight";
+    if (name == "ffn_norm.weight") {
+      if (architecture_ == "glm4moe") name = "post_attention_norm.weight";
+      if (architecture_ == "dbrx") name = "attn_output_norm.weight";
+    }
     Push(block + name, tensor, source);
     if (architecture_ == "llama" && (name == "attn_q.weight" || name == "attn_k.weight")) {
       tensors_.back().order = GgufRows::kNeighbours;
@@ -163,6 +169,26 @@ class Planner {
     tensors_.back().extents.push_back(spec_.num_experts);
   }
 
+  // All experts of a tensor of the checkpoint, when the first comes.
+  void AddExperts(const std::string& name, const model::ModelTensor& tensor, const model::PublishedPart& published,
+                  const PlannedTensor& source) {
+    if (published.first_row > 0) return;
+    Push(name, tensor, source);
+    GgufTensor& stack = tensors_.back();
+    stack.extents.push_back(spec_.num_experts);
+    if (!published.transposed) return;
+    stack.order = GgufRows::kTransposed;
+    stack.head_rows = stack.head_keys = tensor.cols;
+  }
+
+  // One tensor, as in the checkpoint, when the queries come.
+  void AddQueriesKeysValues(const std::string& block, const model::ModelTensor& tensor,
+                            const model::PublishedPart& published, const PlannedTensor& source) {
+    if (published.first_row > 0) return;
+    Push(block + "attn_qkv.weight", tensor, source);
+    tensors_.back().extents.back() = published.shape.front();
+  }
+
   void AddLatents(const std::string& block, const model::ModelTensor& tensor, const PlannedTensor& source) {
     const int64_t keys = spec_.qk_nope_head_dim, values = spec_.v_head_dim;
     const auto add = [&](const char* name, GgufRows order, std::vector<int64_t> extents) {
@@ -174,7 +200,7 @@ class Planner {
       half.head_rows = keys + values;
       half.head_keys = keys;
     };
-    add("attn_k_b.weight", GgufRows::kKeys, {keys, tensor.cols, spec_.num_heads});
+    add("attn_k_b.weight", GgufRows::kTransposed, {keys, tensor.cols, spec_.num_heads});
     add("attn_v_b.weight", GgufRows::kValues, {tensor.cols, values, spec_.num_heads});
   }
 
@@ -210,7 +236,8 @@ class Planner {
   // Of "Q4_K_M". A model with eight experts has wider types where all experts share a matrix.
   DType MixedType(std::string_view name) const {
     const bool eight = spec_.num_experts == 8;
-    if (name.ends_with("attn_v.weight")) return eight ? DType::kQ8_0 : MoreBits(layer_);
+    const bool values = name.ends_with("attn_v.weight") || name.ends_with("attn_qkv.weight");
+    if (values) return eight ? DType::kQ8_0 : MoreBits(layer_);
     if (name.ends_with("attn_k.weight")) return eight ? DType::kQ8_0 : DType::kQ4K;
     if (name.ends_with("attn_output.weight")) return eight ? DType::kQ5K : DType::kQ4K;
     return name.find("ffn_down") != std::string_view::npos ? MoreBits(layer_) : DType::kQ4K;
@@ -323,7 +350,7 @@ void FillGgufRows(const GgufTensor& tensor, uint64_t seed, int64_t begin, int64_
       case GgufRows::kValues:
         ReadRows(source, seed, from / values * tensor.head_rows + keys + from % values, 1, cols, bytes, row.data());
         break;
-      case GgufRows::kKeys: {
+      case GgufRows::kTransposed: {
         const int64_t latent = tensor.extents[1];
         if (head_of != from / latent) {
           head_of = from / latent;

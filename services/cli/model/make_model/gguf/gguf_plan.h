@@ -18,7 +18,7 @@ inline constexpr int64_t kGgufAlignment = 32;  // of tensors: the format's defau
 enum class GgufRows {
   kAsTheyAre,
   kNeighbours,  // llama: halves of a head by turns, so that neighbours rotate
-  kKeys,        // of kv_b_proj: each head's keys, transposed
+  kTransposed,  // of each head_rows of the source, the first head_keys as columns: keys of kv_b_proj, downs of DBRX
   kValues,      // of kv_b_proj: each head's values
 };
 
@@ -29,7 +29,7 @@ struct GgufTensor {
   std::vector<PlannedTensor> sources;  // matrices of the checkpoint, stacked: an expert each, or one
   GgufRows order = GgufRows::kAsTheyAre;
   int64_t head_rows = 0;      // of a source, if they have another order
-  int64_t head_keys = 0;      // of these, kKeys takes so many and kValues the others
+  int64_t head_keys = 0;      // of these, kTransposed takes so many and kValues the others
   std::vector<float> values;  // if there are no sources
   int64_t offset = 0;         // in the file, bytes
 

@@ -46,7 +46,7 @@ std::map<std::string, DType> Types(const std::string& preset, const std::string&
 
 TEST_F(MakeGguf, OpensAsTheModel) {
   for (const char* preset : {"tiny", "tiny-qwen3", "tiny-qwen2", "tiny-mixtral", "tiny-deepseek-v2",
-                             "tiny-deepseek-v2-lite", "tiny-glm", "tiny-llama"}) {
+                             "tiny-deepseek-v2-lite", "tiny-dbrx", "tiny-glm", "tiny-llama"}) {
     for (const char* weights : {"bf16", "q4_k_m"}) {
       SCOPED_TRACE(std::string(preset) + " " + weights);
       const MakeModelOptions options = {.preset = preset, .out_dir = Path("m.gguf"), .weights = weights, .force = true};
@@ -61,6 +61,7 @@ TEST_F(MakeGguf, OpensAsTheModel) {
       EXPECT_EQ(spec->num_experts, expected.num_experts);
       EXPECT_EQ(spec->routed_scaling_factor, expected.routed_scaling_factor);
       EXPECT_EQ(spec->rope_theta, expected.rope_theta);
+      EXPECT_EQ(spec->clip_qkv, expected.clip_qkv);
       EXPECT_EQ(spec->yarn.mscale_all_dim, expected.yarn.mscale_all_dim);
       EXPECT_EQ(spec->num_expert_groups, expected.num_expert_groups);
       const auto inventory = checkpoint::CheckInventory(*checkpoint, *spec);
@@ -83,6 +84,7 @@ TEST_F(MakeGguf, TypesOfQ4KM) {
   EXPECT_EQ(types.at("blk.0.ffn_down_exps.weight"), DType::kQ5_0) << "rows of 192";
   EXPECT_EQ(types.at("blk.2.ffn_down_exps.weight"), DType::kQ8_0) << "rows of 192, with more bits";
   EXPECT_EQ(Types("tiny-qwen3", "q4_k_m").at("blk.2.attn_v.weight"), DType::kQ6K);
+  EXPECT_EQ(Types("tiny-dbrx", "q4_k_m").at("blk.0.attn_qkv.weight"), DType::kQ8_0);
   EXPECT_EQ(Types("tiny-llama", "q4_0").at("token_embd.weight"), DType::kQ6K) << "it is the head, too";
 }
 
@@ -105,7 +107,7 @@ TEST_F(MakeGguf, RefusesWhatTheFormatLacks) {
   EXPECT_THAT(message({.out_dir = "m", .weights = "q4_0"}), HasSubstr("--weights q4_0 is a type of GGUF"));
   EXPECT_THAT(message({.out_dir = "m.gguf", .weights = "fp8"}), HasSubstr("--weights fp8 is no type of GGUF"));
   EXPECT_THAT(message({.out_dir = "m.gguf", .shard_bytes = 1}), HasSubstr("--shard-bytes"));
-  for (const char* preset : {"tiny-qwen3-mixed", "tiny-dbrx", "tiny-kimi-k2", "tiny-minimax"}) {
+  for (const char* preset : {"tiny-qwen3-mixed", "tiny-kimi-k2", "tiny-gpt-oss", "tiny-minimax"}) {
     EXPECT_THAT(message({.preset = preset, .out_dir = "m.gguf"}),
                 HasSubstr(preset + std::string(" has no form in GGUF")));
   }
