@@ -1,5 +1,6 @@
 #include "tests/cuda/emulation/machine.h"
 
+#include <atomic>
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <cstdio>
@@ -22,9 +23,12 @@ extern const uint8_t __data_start[];
 }
 
 namespace moestro::emulation {
+
+std::atomic<uintptr_t> running_stack = 0;
+
 namespace {
 
-constexpr int64_t kStackBytes = 64 * 1024;
+void SetStack(uintptr_t begin) { running_stack.store(begin, std::memory_order_relaxed); }
 
 // State of this thread. Host code of kernel sources uses it too, from any thread.
 thread_local bool runs_kernels = false;
@@ -43,7 +47,7 @@ struct Thread {
   State state = State::kReady;
   int number = 0;  // index in the block
   Index3 index;
-  uintptr_t stack_begin = 0, stack_end = 0;
+  uintptr_t stack_begin = 0;
   // The source location where it waits.
   const char* what = "";
   Site site;
@@ -59,9 +63,8 @@ struct Warp {
   int waiting = 0;
 };
 
-bool SameSite(const Site& a, const Site& b) {
-  return a.line() == b.line() && std::strcmp(a.file_name(), b.file_name()) == 0;
-}
+bool SameName(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
+bool SameSite(const Site& a, const Site& b) { return a.line() == b.line() && SameName(a.file_name(), b.file_name()); }
 std::string ToString(const Site& site) { return std::string(site.file_name()) + ":" + std::to_string(site.line()); }
 
 class EmulatedMachine {
@@ -124,10 +127,8 @@ class EmulatedMachine {
   boost::context::pooled_fixedsize_stack stacks_{kStackBytes};
 };
 
-EmulatedMachine& TheMachine() {
-  static EmulatedMachine machine;
-  return machine;
-}
+// No kernel runs before main.
+EmulatedMachine the_machine;
 
 int64_t StaticSharedBytes() { return __stop_moestro_shared - __start_moestro_shared; }
 
@@ -171,7 +172,6 @@ void EmulatedMachine::RunBlock() {
   // Unwritten memory is NaN, so that its use shows in results too.
   std::memset(shared_, 0xff, static_cast<size_t>(shape_.shared_bytes));
   if (StaticSharedBytes() > 0) std::memset(__start_moestro_shared, 0xff, static_cast<size_t>(StaticSharedBytes()));
-  shadow_.SetInFlight(0, shape_.shared_bytes + StaticSharedBytes(), false);
   threads_ = std::vector<Thread>(static_cast<size_t>(count));
   warps_.assign(static_cast<size_t>(count / kWarpLanes), {block_epoch_, 0});
   if (bank_use != nullptr) banks_.emplace(count / kWarpLanes);
@@ -184,8 +184,8 @@ void EmulatedMachine::RunBlock() {
     t.index = {n % shape_.block.x, n / shape_.block.x % shape_.block.y, n / shape_.block.x / shape_.block.y};
     t.fiber = boost::context::fiber(std::allocator_arg, stacks_, [this, &t](boost::context::fiber&& scheduler) {
       t.scheduler = std::move(scheduler);
-      t.stack_end = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) + 512;
-      t.stack_begin = t.stack_end - kStackBytes;
+      t.stack_begin = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) + 512 - kStackBytes;
+      SetStack(t.stack_begin);
       body_(context_);
       t.state = State::kDone;
       --live_;
@@ -195,6 +195,15 @@ void EmulatedMachine::RunBlock() {
   while (!failed_ && live_ > 0) {
     if (RunReady()) continue;
     NoteDeadlock();
+  }
+  for (Thread& t : threads_) {
+    t.groups.push_back(std::move(t.open));
+    for (const auto& group : t.groups) {
+      for (const Copy& copy : group) {
+        const int64_t offset = *SharedOffset(copy.to);
+        shadow_.SetInFlight(offset, offset + copy.size, false);
+      }
+    }
   }
   // Waiting threads cannot be unwound: the compiler assumes that the hooks never throw. Their stacks are leaked.
   for (Thread& t : threads_) {
@@ -223,7 +232,9 @@ bool EmulatedMachine::RunReady() {
 
 void EmulatedMachine::Resume(Thread& thread) {
   running_ = &thread;
+  SetStack(thread.stack_begin);
   thread.fiber = std::move(thread.fiber).resume();
+  SetStack(0);
   running_ = nullptr;
 }
 
@@ -297,7 +308,7 @@ void EmulatedMachine::Warp(const char* what, Site site, const void* in, void* ou
   self.out = out;
   for (int i = 0; i < kWarpLanes; ++i) {
     if (lanes[i].state != State::kAtWarpOperation) continue;
-    if (std::strcmp(lanes[i].what, what) != 0 || !SameSite(lanes[i].site, site)) {
+    if (!SameName(lanes[i].what, what) || !SameSite(lanes[i].site, site)) {
       Fail("is at " + std::string(what) + ", " + ToString(site) + ", but thread " + std::to_string(lanes[i].number) +
            " of the same warp at " + lanes[i].what + ", " + ToString(lanes[i].site));
     }
@@ -343,7 +354,6 @@ void EmulatedMachine::CheckShared(int64_t offset, int64_t bytes, Access access, 
 void EmulatedMachine::Check(const void* address, int64_t bytes, Access access, bool whole_warp,
                             const void* instruction) {
   const auto p = reinterpret_cast<uintptr_t>(address);
-  if (p >= running_->stack_begin && p < running_->stack_end) return;
   if (const std::optional<int64_t> offset = SharedOffset(address)) {
     CheckShared(*offset, bytes, access, whole_warp);
     if (bank_use != nullptr && instruction != nullptr) banks_->Note(running_->number, instruction, *offset, bytes);
@@ -394,54 +404,54 @@ std::recursive_mutex& Turn() {
 bool RunGrid(const char* kernel, const LaunchShape& shape, ThreadBody thread, const void* context) {
   std::lock_guard turn(Turn());
   runs_kernels = true;
-  const bool ok = TheMachine().Run(kernel, shape, thread, context);
+  const bool ok = the_machine.Run(kernel, shape, thread, context);
   runs_kernels = false;
   return ok;
 }
-void CountBankConflicts(BankUse* use) { TheMachine().bank_use = use; }
+void CountBankConflicts(BankUse* use) { the_machine.bank_use = use; }
 std::string Finding() {
   std::lock_guard turn(Turn());
-  return TheMachine().finding;
+  return the_machine.finding;
 }
 std::string TakeFinding() {
   std::lock_guard turn(Turn());
-  return std::exchange(TheMachine().finding, {});
+  return std::exchange(the_machine.finding, {});
 }
 
-Index3 ThreadIndex() { return TheMachine().thread().index; }
-Index3 BlockIndex() { return TheMachine().block(); }
-Extent3 BlockExtent() { return TheMachine().shape().block; }
-Extent3 GridExtent() { return TheMachine().shape().grid; }
-int Lane() { return TheMachine().thread().number % kWarpLanes; }
-uint8_t* DynamicShared() { return TheMachine().shared(); }
+Index3 ThreadIndex() { return the_machine.thread().index; }
+Index3 BlockIndex() { return the_machine.block(); }
+Extent3 BlockExtent() { return the_machine.shape().block; }
+Extent3 GridExtent() { return the_machine.shape().grid; }
+int Lane() { return the_machine.thread().number % kWarpLanes; }
+uint8_t* DynamicShared() { return the_machine.shared(); }
 
-void SyncBlock(Site site) { TheMachine().Barrier(site); }
+void SyncBlock(Site site) { the_machine.Barrier(site); }
 void WarpOperation(const char* what, Site site, const void* in, void* out, Combine combine) {
-  TheMachine().Warp(what, site, in, out, combine, /*orders=*/false);
+  the_machine.Warp(what, site, in, out, combine, /*orders=*/false);
 }
-void SyncWarp(Site site) { TheMachine().Warp("__syncwarp", site, nullptr, nullptr, nullptr, /*orders=*/true); }
+void SyncWarp(Site site) { the_machine.Warp("__syncwarp", site, nullptr, nullptr, nullptr, /*orders=*/true); }
 
 void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction) {
-  if (runs_kernels && TheMachine().is_checking()) TheMachine().Check(address, bytes, access, whole_warp, instruction);
+  if (runs_kernels && the_machine.is_checking()) the_machine.Check(address, bytes, access, whole_warp, instruction);
 }
 void CheckAlignment(const char* what, const void* address, int64_t alignment) {
   if (reinterpret_cast<uintptr_t>(address) % static_cast<uint64_t>(alignment) == 0) return;
-  TheMachine().Fail(std::string(what) + ": the address is not a multiple of " + std::to_string(alignment));
+  the_machine.Fail(std::string(what) + ": the address is not a multiple of " + std::to_string(alignment));
 }
 
 void CopyAsync(void* shared, const void* global, int bytes, int valid_bytes) {
   CheckAlignment("cp.async", shared, bytes);
   if (valid_bytes < 0 || valid_bytes > bytes) {
-    TheMachine().Fail("cp.async of " + std::to_string(valid_bytes) + " bytes of " + std::to_string(bytes));
+    the_machine.Fail("cp.async of " + std::to_string(valid_bytes) + " bytes of " + std::to_string(bytes));
   }
   if (valid_bytes > 0) CheckAlignment("cp.async", global, bytes);
-  TheMachine().CopyAsync(shared, global, bytes, valid_bytes);
+  the_machine.CopyAsync(shared, global, bytes, valid_bytes);
 }
 void CommitCopies() {
-  Thread& t = TheMachine().thread();
+  Thread& t = the_machine.thread();
   t.groups.push_back(std::exchange(t.open, {}));
 }
-void WaitCopies(int groups) { TheMachine().WaitCopies(static_cast<size_t>(groups)); }
-void Fail(const std::string& what) { TheMachine().Fail(what); }
+void WaitCopies(int groups) { the_machine.WaitCopies(static_cast<size_t>(groups)); }
+void Fail(const std::string& what) { the_machine.Fail(what); }
 
 }  // namespace moestro::emulation

@@ -13,6 +13,7 @@
 // The first finding ends the launch, which then returns an error. Threads may launch and copy: they take turns.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -75,9 +76,17 @@ void WarpOperation(const char* what, Site site, const void* in, void* out, Combi
 // The same, but accesses before it happen before those after it, within the warp.
 void SyncWarp(Site site);
 
+// Where the running thread's stack begins; 0 if no thread runs.
+extern std::atomic<uintptr_t> running_stack;
+inline constexpr uintptr_t kStackBytes = 64 * 1024;
+// Most accesses are to the thread's own stack, which needs no check. Any thread of the host may ask.
+inline bool IsOnStack(const void* address) {
+  return reinterpret_cast<uintptr_t>(address) - running_stack.load(std::memory_order_relaxed) < kStackBytes;
+}
+
 enum class Access { kRead, kWrite, kAtomic };
-// Checks an access of the running thread. `whole_warp`: any lane may be the one whose registers it fills.
-// `instruction`: identifies accesses for counting bank conflicts.
+// Checks an access of the running thread beyond its stack. `whole_warp`: any lane may be the one whose registers it
+// fills. `instruction`: identifies accesses for counting bank conflicts.
 void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_warp = false,
                  const void* instruction = nullptr);
 // For accesses with addresses that instructions require to be aligned.

@@ -36,6 +36,7 @@ __global__ void Stage(PlantedStaging how, const float* a, const float* b, float*
     sum += numbers[i];
     if (how != PlantedStaging::kNoBarrierBeforeReuse) __syncthreads();
   }
+  if (how == PlantedStaging::kEndsInFlight) CopyAsync4(numbers + i, a + i, 4);
   out[i] = sum;
 }
 

@@ -14,8 +14,9 @@ enum class Reversal { kRight, kNoBarrier, kOneReturns, kTwoPlaces, kReadsTooFar,
 // out[i] = in[63 - i], through shared memory.
 LaunchResult LaunchReversal(Reversal how, const float* in, float* out);
 
-enum class PlantedStaging { kRight, kNoWait, kNoBarrierBeforeReuse };
-// out[i] = a[i] + b[i], with a and b in sequence through the same shared memory by cp.async.
+enum class PlantedStaging { kRight, kNoWait, kNoBarrierBeforeReuse, kEndsInFlight };
+// out[i] = a[i] + b[i], with a and b in sequence through the same shared memory by cp.async. kEndsInFlight: right, but
+// copies more that nobody waits for.
 LaunchResult LaunchStaging(PlantedStaging how, const float* a, const float* b, float* out);
 
 enum class Neighbours { kRight, kNoSyncWarp };

@@ -65,6 +65,13 @@ TEST_F(PlantedBugsTest, CopiesInFlight) {
   ExpectFinding(LaunchStaging(PlantedStaging::kNoBarrierBeforeReuse, in_.get(), in_.get(), out_.get()), "races with");
 }
 
+TEST_F(PlantedBugsTest, CopiesEndWithTheirBlock) {
+  for (int launch = 0; launch < 2; ++launch) {
+    ExpectRight(LaunchStaging(PlantedStaging::kEndsInFlight, in_.get(), in_.get(), out_.get()),
+                [&](int64_t i) { return Number(i) + Number(i); });
+  }
+}
+
 TEST_F(PlantedBugsTest, MissingSyncWarp) {
   ExpectRight(LaunchNeighbours(Neighbours::kRight, in_.get(), out_.get()),
               [&](int64_t i) { return Number(i) + Number(i ^ 1); });

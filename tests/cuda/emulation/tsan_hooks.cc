@@ -8,13 +8,14 @@
 namespace {
 
 using moestro::emulation::Access;
+using moestro::emulation::IsOnStack;
 
 // Inlined, so that the return address is the kernel's.
 [[gnu::always_inline]] inline void Read(const void* p, int64_t bytes) {
-  moestro::emulation::CheckAccess(p, bytes, Access::kRead, false, __builtin_return_address(0));
+  if (!IsOnStack(p)) moestro::emulation::CheckAccess(p, bytes, Access::kRead, false, __builtin_return_address(0));
 }
 [[gnu::always_inline]] inline void Write(const void* p, int64_t bytes) {
-  moestro::emulation::CheckAccess(p, bytes, Access::kWrite, false, __builtin_return_address(0));
+  if (!IsOnStack(p)) moestro::emulation::CheckAccess(p, bytes, Access::kWrite, false, __builtin_return_address(0));
 }
 
 }  // namespace

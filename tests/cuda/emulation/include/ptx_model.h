@@ -9,6 +9,7 @@
 #include <source_location>
 
 #include "tests/cuda/emulation/machine.h"
+#include "tests/cuda/emulation/mma_model.h"
 
 namespace moestro::cuda {
 
@@ -69,87 +70,23 @@ inline void LoadMatrixX4Transposed(uint32_t (&registers)[4], const void* row,
 // ---- mma
 
 template <typename Sum>
-struct MmaInput {
-  uint32_t a[4];
-  uint32_t b[2];
-  Sum c[4];
-};
-
-inline double Bf16Value(uint32_t bits) {
-  const uint32_t wide = (bits & 0xffff) << 16;
-  float value;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
-}
-inline double E4M3Value(uint32_t code) {
-  const int exponent = static_cast<int>(code >> 3 & 15);
-  const int mantissa = static_cast<int>(code & 7);
-  if (exponent == 15 && mantissa == 7) return std::nan("");
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-  return (code & 0x80) != 0 ? -magnitude : magnitude;
-}
-
-inline double S8Value(uint32_t code) { return static_cast<int8_t>(code); }
-
-// Products are exact. Tensor cores align the terms of a sum and truncate the rest: unlike rounding, never away from
-// zero. So a kernel that relied on rounding would fail here.
-inline float CutToFloat(double value) {
-  const float rounded = static_cast<float>(value);
-  if (std::isnan(value) || std::isinf(rounded) || std::fabs(double{rounded}) <= std::fabs(value)) return rounded;
-  return std::nextafterf(rounded, 0.0f);
-}
-
-// Sums of products of bytes are exact in a double.
-inline int32_t CutToInt(double value) { return static_cast<int32_t>(static_cast<int64_t>(value)); }
-
-// D = A B + C for A [16, kDepth] and B [kDepth, 8] with elements of kBits bits, 32 / kBits per register. With g = lane
-// / 4 and t = lane % 4, a lane's registers hold
-//   A: register r: row g + 8 (r % 2), columns kDepth / 2 * (r / 2) + t * (32 / kBits) and those after it
-//   B: register r: column g, rows    kDepth / 2 * r       + t * (32 / kBits) and those after it
-//   C, D: number i: row g + 8 (i / 2), column 2 t + i % 2
-template <int kDepth, int kBits, double (*kValue)(uint32_t), auto kCut, typename Sum>
-inline void Mma(Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char* what,
+inline void Mma(Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char* what, emulation::Combine model,
                 std::source_location site) {
   const MmaInput<Sum> in{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {d[0], d[1], d[2], d[3]}};
-  emulation::WarpOperation(what, site, &in, d, [](const void* const* ins, void* const* outs) {
-    constexpr int kPerRegister = 32 / kBits;
-    constexpr uint32_t kMask = (1u << kBits) - 1;
-    const auto lane_in = [ins](int lane) { return static_cast<const MmaInput<Sum>*>(ins[lane]); };
-    double a_matrix[16][kDepth], b_matrix[kDepth][8];
-    for (int lane = 0; lane < 32; ++lane) {
-      const int g = lane / 4, t = lane % 4;
-      for (int r = 0; r < 4; ++r) {
-        for (int i = 0; i < kPerRegister; ++i) {
-          const int column = kDepth / 2 * (r / 2) + t * kPerRegister + i;
-          a_matrix[g + 8 * (r % 2)][column] = kValue(lane_in(lane)->a[r] >> (kBits * i) & kMask);
-          if (r < 2) {
-            b_matrix[kDepth / 2 * r + t * kPerRegister + i][g] = kValue(lane_in(lane)->b[r] >> (kBits * i) & kMask);
-          }
-        }
-      }
-    }
-    for (int lane = 0; lane < 32; ++lane) {
-      for (int i = 0; i < 4; ++i) {
-        const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
-        auto sum = static_cast<double>(lane_in(lane)->c[i]);
-        for (int k = 0; k < kDepth; ++k) sum += a_matrix[row][k] * b_matrix[k][column];
-        static_cast<Sum*>(outs[lane])[i] = kCut(sum);
-      }
-    }
-  });
+  emulation::WarpOperation(what, site, &in, d, model);
 }
 
 inline void MmaBf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                     std::source_location site = std::source_location::current()) {
-  Mma<16, 16, Bf16Value, CutToFloat>(d, a, b, "mma.m16n8k16.bf16", site);
+  Mma(d, a, b, "mma.m16n8k16.bf16", MultiplyBf16, site);
 }
 inline void MmaE4M3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                     std::source_location site = std::source_location::current()) {
-  Mma<32, 8, E4M3Value, CutToFloat>(d, a, b, "mma.m16n8k32.e4m3", site);
+  Mma(d, a, b, "mma.m16n8k32.e4m3", MultiplyE4M3, site);
 }
 inline void MmaS8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                   std::source_location site = std::source_location::current()) {
-  Mma<32, 8, S8Value, CutToInt>(d, a, b, "mma.m16n8k32.s8", site);
+  Mma(d, a, b, "mma.m16n8k32.s8", MultiplyS8, site);
 }
 
 // ---- Arithmetic
