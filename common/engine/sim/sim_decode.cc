@@ -9,10 +9,6 @@ namespace {
 
 using device::KernelCost;
 
-// Launches of a layer's kernels: norms, products, rotation, cache, attention in two parts, router, choice.
-constexpr int64_t kAttentionKernels = 14;
-constexpr int64_t kMlpKernels = 3;
-
 // Products of rows with weights that are read once, and multiplied as BF16.
 KernelCost Products(const roofline::WeightCount& weights, int64_t rows, int64_t kernels) {
   return {.bf16_flops = 2 * weights.elements * static_cast<double>(rows),
@@ -33,12 +29,15 @@ void SimDecode::Begin(int lane, int64_t, const model::CheckedBatch& batch) {
 }
 
 absl::Status SimDecode::Embed(int lane, device::Stream& stream) {
-  return Launch({.elementwise_bytes = static_cast<double>(Lane(lane).rows * spec_.hidden_size * 6)}, stream);
+  return Launch(
+      {.elementwise_bytes = static_cast<double>(Lane(lane).rows * spec_.hidden_size * 6), .kernels = launches_.embed},
+      stream);
 }
 
 absl::Status SimDecode::Attend(int lane, int64_t layer, device::Stream& stream) {
   const roofline::LayerCount& count = count_.layers[static_cast<size_t>(layer)];
-  KernelCost products = Products(count.attention, Lane(lane).rows, kAttentionKernels);
+  const bool moe = spec_.IsMoeLayer(layer);
+  KernelCost products = Products(count.attention, Lane(lane).rows, moe ? launches_.attend_moe : launches_.attend_dense);
   products.memory_bytes += count.router.bytes;
   MOE_RETURN_IF_ERROR(Launch(products, stream));
   const int64_t window = spec_.WindowOf(layer), all = Lane(lane).visible;
@@ -47,20 +46,23 @@ absl::Status SimDecode::Attend(int lane, int64_t layer, device::Stream& stream) 
                               .memory_bytes = roofline::KvBytes(spec_, visible),
                               .kernels = 0},
                              stream));
-  return spec_.IsMoeLayer(layer) ? absl::OkStatus() : Shared(lane, layer, stream);
+  return moe ? absl::OkStatus() : Launch(Products(count.dense, Lane(lane).rows, 0), stream);
 }
 
 absl::Status SimDecode::Shared(int lane, int64_t layer, device::Stream& stream) {
-  return Launch(Products(count_.layers[static_cast<size_t>(layer)].dense, Lane(lane).rows, kMlpKernels), stream);
+  return Launch(Products(count_.layers[static_cast<size_t>(layer)].dense, Lane(lane).rows, launches_.shared), stream);
 }
 
 absl::Status SimDecode::Combine(int lane, int64_t, device::Stream& stream) {
-  return Launch({.elementwise_bytes = static_cast<double>(Lane(lane).rows * spec_.hidden_size * 16)}, stream);
+  return Launch({.elementwise_bytes = static_cast<double>(Lane(lane).rows * spec_.hidden_size * 16),
+                 .kernels = launches_.combine},
+                stream);
 }
 
-absl::Status SimDecode::Logits(std::span<const model::EngineRow>, device::Stream& stream,
+absl::Status SimDecode::Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                                absl::FunctionRef<void(int64_t, std::span<const float>)>) {
-  MOE_RETURN_IF_ERROR(Launch({.memory_bytes = count_.head.bytes}, stream));
+  const int64_t kernels = launches_.head + std::ssize(rows) * launches_.head_row;
+  MOE_RETURN_IF_ERROR(Launch({.memory_bytes = count_.head.bytes, .kernels = kernels}, stream));
   return stream.Synchronize();
 }
 

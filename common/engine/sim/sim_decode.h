@@ -6,6 +6,7 @@
 
 #include "common/device/device.h"
 #include "common/engine/decode_compute.h"
+#include "common/engine/step_launches.h"
 #include "common/roofline/work_count.h"
 #include "common/weights/model_spec.h"
 
@@ -14,7 +15,8 @@ namespace moestro::engine {
 class SimDecode final : public DecodeCompute {
  public:
   // Both outlive it.
-  SimDecode(const weights::ModelSpec& spec, const roofline::ModelCount& count) : spec_(spec), count_(count) {}
+  SimDecode(const weights::ModelSpec& spec, const roofline::ModelCount& count)
+      : spec_(spec), count_(count), launches_(LaunchesOf(spec)) {}
 
   absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
   void Begin(int lane, int64_t first_row, const model::CheckedBatch& batch) override;
@@ -35,6 +37,7 @@ class SimDecode final : public DecodeCompute {
 
   const weights::ModelSpec& spec_;
   const roofline::ModelCount& count_;
+  const StepLaunches launches_;
   std::array<State, kMaxLanes> lanes_;
 };
 
