@@ -1,8 +1,10 @@
 """tests/cuda/run and tests/cuda/pack with programs that stand for those of a build with CUDA."""
 
 import json
+import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -203,6 +205,28 @@ def test_the_archive_is_run_as_the_folder_is(programs, command, tmp_path):
     archive = command(tmp_path / "gpu.tar.xz", "--only", "pin")
     done = subprocess.run(**archive, capture_output=True, text=True, timeout=60)
     assert results(done.stdout) == {"pin": "done"}, done.stderr
+
+
+def test_a_node_is_carried_without_golden_files(programs, tmp_path):
+    folder = programs()
+    (tmp_path / "bin").mkdir()
+    for name in ("moestro", *(f"moestro-{role}" for role in ("weight-store", "prefill", "decode", "router"))):
+        shutil.copy("/usr/bin/true", tmp_path / "bin" / name)
+
+    def pack(*flags):
+        return subprocess.run([PACK, "--bin", folder, *flags], capture_output=True, text=True, timeout=60)
+
+    def tracked(packed):
+        return float(re.search(r"with ([\d.]+) MiB of tracked files", packed.stdout)[1])
+
+    node = pack("--node")
+    assert node.returncode == 0 and "tracked files but tests/golden" in node.stdout, node.stderr
+    golden = subprocess.run(["du", "-bcs", *(PACK.parents[1] / "golden").glob("*_tiny")], capture_output=True, text=True)
+    golden_mib = int(golden.stdout.split()[-2]) / 2**20
+    assert tracked(pack()) - tracked(node) >= 0.9 * golden_mib > 1
+    limit = math.ceil(tracked(node)) + 1  # between both
+    assert pack("--node", "--limit", str(limit)).returncode == 0
+    assert pack("--limit", str(limit)).returncode == 1
 
 
 def test_more_than_can_be_carried_is_refused(programs):
