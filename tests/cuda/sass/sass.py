@@ -26,7 +26,7 @@ class Loop:
 
     @property
     def tensor(self):
-        return self.count("HMMA", "QMMA")
+        return self.count("HMMA", "QMMA", "IMMA")
 
     @property
     def shared_clocks(self):

@@ -55,6 +55,8 @@ def test_the_main_loop_is_the_innermost_with_tensor_instructions():
     assert list(loops) == ["PlainKernel"]
     loop = loops["PlainKernel"]
     assert (loop.instructions, loop.tensor, loop.shared_clocks) == (5, 2, 2 + 4)
+    bytes_ = sass.kernels_of(DISASSEMBLY.replace("HMMA.16816.F32.BF16", "IMMA.16832.S8.S8"))["PlainKernel"]
+    assert (bytes_.instructions, bytes_.tensor) == (5, 2)
     plain = sass.kernels_of(DISASSEMBLY.replace("HMMA.16816.F32.BF16", "FFMA"))["PlainKernel"]
     assert (plain.instructions, plain.tensor, plain.shared_clocks) == (8, 0, 4 + 2 + 4)
 
@@ -102,3 +104,11 @@ def test_simulations_have_the_reported_rates():
         machine = json.loads((HERE.parents[2] / f"deploy/hardware/{file}.json").read_text())
         if machine["kernels"]["origin"] == "estimated":
             assert machine["kernels"] == table[target]["rates"], file
+
+
+def test_kernels_of_int8_are_reported():
+    table = json.loads((HERE.parents[2] / "loadtest/results/cuda-sass/kernels.json").read_text())
+    for target, of in table.items():
+        assert [row["kernel"] for row in of["products"] if "INT8" in row["kernel"]] == [
+            "linear, INT8", "gate and up, INT8"], target
+        assert all(row["tensor_instructions"] > 0 for row in of["products"] + of["int8"]), target
