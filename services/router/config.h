@@ -22,6 +22,11 @@ enum class PathRule { kPredicted, kPaper };
 inline constexpr std::array<Choice<PathRule>, 2> kPathRuleWords = {
     {{"predicted", PathRule::kPredicted}, {"paper", PathRule::kPaper}}};
 
+// Whether the router goes before the roles that compute.
+enum class RealTime { kAuto, kOff };
+inline constexpr std::array<Choice<RealTime>, 2> kRealTimeWords = {
+    {{"auto", RealTime::kAuto}, {"off", RealTime::kOff}}};
+
 struct RouterConfig {
   NodeOptions node;
   std::string grpc_address = "127.0.0.1:50051";  // the client API; loopback by default
@@ -36,6 +41,7 @@ struct RouterConfig {
   int queue_limit = 256;                         // requests that may wait for KV pages
   int recovery_seconds = 60;                     // how long requests wait for a role; above drain and start
   int write_stall_seconds = 30;                  // a client that reads nothing for this long is cut off
+  RealTime real_time = RealTime::kAuto;
   PathMode mode = PathMode::kSplit;
   PathRule path_policy = PathRule::kPredicted;
   int chunked_below_tokens = 2048;       // prompts with fewer new tokens are short: they go to decode in either mode

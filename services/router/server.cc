@@ -27,6 +27,7 @@
 #include "services/router/http/routes.h"
 #include "services/router/http/server.h"
 #include "services/router/metrics.h"
+#include "services/router/real_time.h"
 #include "services/router/request/request_runner.h"
 #include "services/router/rpc/inference_service.h"
 #include "services/router/rpc/peer_channels.h"
@@ -276,6 +277,10 @@ void ReturnFreedMemory() {
 
 absl::Status RunRouterServer(const RouterConfig& config, TerminationSignal& termination) {
   ReturnFreedMemory();
+  if (config.real_time == RealTime::kAuto) {  // before there are threads
+    const RealTimeChoice choice = TakeRealTimePriority();
+    spdlog::info("real-time priority: {} ({})", choice.real_time ? "yes" : "no", choice.reason);
+  }
   return Router(config, termination).Run();
 }
 

@@ -8,7 +8,7 @@ needs an otherwise idle machine.
 One key has one request running, and all its other streams wait in the line. Another key sends short streamed requests at
 random times. The router's own histograms tell from a request's last byte to the call of decode, and from decode's token to
 its bytes in the socket. With --real-time the router goes before the roles that compute, as deploy/README.md says; that
-needs privileges. With --peer another server of the same API, such as llama-server with the same GGUF file, is asked, too:
+must be permitted. With --peer another server of the same API, such as llama-server with the same GGUF file, is asked, too:
 one request after the other, and what its client waits for beyond the times that the answer gives for prompt and
 generation."""
 
@@ -170,10 +170,11 @@ def main():
                                         check=True, capture_output=True, text=True).stdout.strip()
         # A key may fill no more of the line than is still free.
         flags = {"router": ["--keys-file", path, "--queue-limit", str(2 * args.streams + 512), "--log-level", "warn",
-                            "--http-connections", str(args.streams + 1024)]}
+                            "--http-connections", str(args.streams + 1024),
+                            "--real-time", "auto" if args.real_time else "off"]}
         with Node(compile_api(Path(folder)), str(args.bin), args.model, flags) as node:
-            if args.real_time:
-                subprocess.run(["chrt", "--all-tasks", "--rr", "--pid", "1", str(node.pid("router"))], check=True)
+            if args.real_time and os.sched_getscheduler(node.pid("router")) != os.SCHED_RR:
+                raise SystemExit("the system does not permit real-time priority: deploy/README.md, CPUs")
             compare(node, keys["short"], args.peer)
             for streams in (0, args.streams):
                 asyncio.run(measure(node, keys, args, streams))
