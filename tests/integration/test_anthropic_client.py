@@ -1,5 +1,7 @@
 """The current client of Anthropic, from PyPI, against a running node."""
 
+import json
+
 import pypi
 import pytest
 
@@ -61,3 +63,18 @@ def test_errors_become_the_clients_exceptions(client, model):
         create(client, "no-such-model")
     with pytest.raises(anthropic.BadRequestError, match="temperature"):
         create(client, model, extra_body={"temperature": -1})
+
+
+def test_the_answer_is_what_output_config_says(client, model):
+    schema = {"type": "object", "properties": {"a": {"enum": [7]}}, "required": ["a"], "additionalProperties": False}
+    form = {"type": "json_schema", "schema": schema}
+    assert json.loads(create(client, model, output_config={"format": form}).content[0].text) == {"a": 7}
+    older = GREEDY | {"output_format": form}
+    assert json.loads(create(client, model, extra_body=older).content[0].text) == {"a": 7}
+
+
+def test_fields_that_change_the_answer_are_refused(client, model):
+    for name, value in {"mcp_servers": [{"type": "url", "url": "https://x", "name": "x"}], "thread": {"type": "create"},
+                        "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}.items():
+        with pytest.raises(anthropic.BadRequestError, match=name):
+            create(client, model, extra_body={name: value})

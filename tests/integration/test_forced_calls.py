@@ -127,6 +127,18 @@ def test_every_answer_is_a_call(node, syntax):
         assert calls_of(post(node, tool_choice=named, **fields)) == [name]
 
 
+def test_functions_are_the_older_form_of_tools(node, syntax):
+    older = {"functions": [tool["function"] for tool in TOOLS], "function_call": {"name": "move"}, "seed": 3}
+    common = {"logit_bias": without(node, "analysis") if syntax == "harmony" else {}}
+    choice = post(node, **older, **common)["choices"][0]
+    call = choice["message"]["function_call"]
+    check(call["name"], call["arguments"])
+    assert choice["finish_reason"] == "function_call" and "tool_calls" not in choice["message"]
+    newer = post(node, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "move"}}, seed=3,
+                 parallel_tool_calls=False, **common)
+    assert newer["choices"][0]["message"]["tool_calls"][0]["function"] == call
+
+
 def allowed(mode, *names):
     return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [
         {"type": "function", "function": {"name": name}} for name in names]}}
@@ -140,7 +152,7 @@ def test_only_some_tools_are_allowed(node, syntax):
     free = dict(common, response_format={"type": "json_object"}, max_tokens=300)
     if syntax in ONE_CALL:  # without a mark nothing tells a call from an answer
         code, error = error_of(node, tool_choice=allowed("auto", "halt"), **free)
-        assert code == 501 and error["param"] == "tool_choice" and "allowed_tools" in error["message"]
+        assert code == 400 and error["param"] == "tool_choice" and "allowed_tools" in error["message"]
         return
     # Either what response_format asks for, or a call of what is allowed.
     no_object = {**common["logit_bias"], **without(node, "{")}

@@ -133,7 +133,9 @@ ERRORS = [
     ({"prompt": ["a"] * 1000}, 400, "prompt"),
     ({"prompt": "a", "stream": "yes"}, 400, "stream"),
     ({"prompt": "a", "stream_options": []}, 400, "stream_options"),
-    ({"prompt": "a", "suffix": "b"}, 501, "suffix"),
+    ({"prompt": "a", "suffix": "b"}, 400, "suffix"),
+    ({"prompt": "a", "best_of": 2}, 400, "best_of"),
+    ({"prompt": "a", "n": 2, "best_of": 1}, 400, "best_of"),
     ({"prompt": "a", "model": "other"}, 404, None),
     ({}, 400, "prompt"),
 ]

@@ -168,13 +168,27 @@ def test_a_stream_that_is_left_ends(client, model, node):
     node.wait_all_pages_free()
 
 
+def test_fields_that_change_the_answer_are_honoured_or_refused(client, model):
+    assert chat(client, model, store=False, modalities=["text"], user="me", service_tier="auto").choices
+    for name, value in {"store": True, "modalities": ["text", "audio"], "web_search_options": {}}.items():
+        with pytest.raises(openai.BadRequestError) as error:
+            chat(client, model, **{name: value})
+        assert error.value.param == name and error.value.code == "unsupported_parameter"
+    assert client.responses.create(model=model, input="x", max_output_tokens=2, store=False,
+                                   include=["reasoning.encrypted_content"])
+    for name, value in {"background": True, "top_logprobs": 2, "include": ["message.output_text.logprobs"]}.items():
+        with pytest.raises(openai.BadRequestError) as error:
+            client.responses.create(model=model, input="x", **{name: value})
+        assert error.value.param == name
+
+
 @pytest.mark.parametrize("thing", ["text", "tool"])
 def test_contents_of_parts_and_results_of_tools_are_read(client, model, thing):
     if thing == "text":
         parts = [{"type": "text", "text": "Sort "}, {"type": "text", "text": "[5, 2, 9]."}]
         assert "[2, 5, 9]" in chat(client, model, messages=[{"role": "user", "content": parts}]).choices[0].message.content
         return
-    with pytest.raises(openai.APIStatusError):
+    with pytest.raises(openai.BadRequestError):
         image = [{"type": "image_url", "image_url": {"url": "data:,"}}]
         chat(client, model, messages=[{"role": "user", "content": image}])
 
@@ -187,9 +201,9 @@ def test_responses(client, model):
     assert client.responses.create(model=model, input=turn, temperature=0).output_text == reply.output_text
     short = client.responses.create(model=model, input=turn, temperature=0, max_output_tokens=2)
     assert short.status == "incomplete" and short.incomplete_details.reason == "max_output_tokens"
-    with pytest.raises(openai.APIStatusError) as error:
+    with pytest.raises(openai.BadRequestError) as error:
         client.responses.create(model=model, input="x", previous_response_id="resp_1")
-    assert error.value.status_code == 501
+    assert error.value.param == "previous_response_id"
 
 
 def test_responses_stream(client, model):

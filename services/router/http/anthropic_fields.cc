@@ -11,6 +11,7 @@
 #include "common/text/json/quoted.h"
 #include "common/text/json/raw_field.h"
 #include "services/router/http/api.h"
+#include "services/router/http/api_fields.h"
 
 namespace moestro::router {
 
@@ -151,10 +152,26 @@ std::string ReadTools(const json& request, std::string_view body, JsonFields& fi
   return functions.empty() ? "" : functions.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
+// What the answer must be: {"format": {"type": "json_schema", "schema"}}. Before output_config it was output_format.
+void ReadOutputFormat(JsonFields& fields, std::string_view body, GenerateInput& input) {
+  const bool is_older = fields.Has("output_format");
+  JsonFields owner = is_older ? fields : fields.Sub("output_config");
+  const char* key = is_older ? "output_format" : "format";
+  if (!owner.Has(key)) return;
+  JsonFields format = owner.Sub(key);
+  format.OneOf("type", {"json_schema"});
+  const std::string_view written = text::RawField(is_older ? body : text::RawField(body, "output_config"), key);
+  const std::string_view schema = text::RawField(written, "schema");
+  if (schema.empty()) return format.Fail("schema", "missing");
+  input.constraint = {.kind = Constraint::Kind::kJsonSchema, .text = std::string(schema)};
+  input.constraint_field = is_older ? "output_format.schema" : "output_config.format.schema";
+}
+
 // Anthropic's fields, and those of OpenAI's API that it does not have, such as seed.
 GenerateInput ReadSampling(const json& request, std::string_view body, JsonFields& fields) {
   GenerateInput input = ReadGenerateFields(fields, body);
   input.max_tokens = static_cast<uint32_t>(fields.Int("max_tokens", 1, UINT32_MAX));
+  ReadOutputFormat(fields, body, input);
   if (!fields.Has("stop_sequences")) return input;
   const json& stops = request["stop_sequences"];
   const auto is_text = [](const json& stop) { return stop.is_string(); };
@@ -164,6 +181,20 @@ GenerateInput ReadSampling(const json& request, std::string_view body, JsonField
     fields.Fail("stop_sequences", "must be a list of strings");
   }
   return input;
+}
+
+// Templates decide which of the earlier thoughts a model reads. Other edits of the conversation would be made here.
+void CheckContextManagement(JsonFields& fields) {
+  JsonFields management = fields.Sub("context_management");
+  if (!management.Has("edits")) return;
+  const json& edits = management.object()["edits"];
+  const auto is_harmless = [](const json& edit) {
+    return edit.is_object() && edit.contains("type") && edit["type"].is_string() &&
+           edit["type"].get_ref<const std::string&>().starts_with("clear_thinking_");
+  };
+  if (!edits.is_array()) return management.Fail("edits", text::Describe(edits) + " is not a list");
+  if (std::ranges::all_of(edits, is_harmless)) return;
+  management.Unsupported("edits", "other than clear_thinking are not supported: send what the model is to read");
 }
 
 // Anthropic's models think when they are asked to.
@@ -193,6 +224,8 @@ ToolChoice ReadAnthropicToolChoice(JsonFields& fields) {
 absl::StatusOr<text::Chat> ReadAnthropicChat(const json& request, std::string_view body) {
   absl::Status status;
   JsonFields fields(request, "", &status);
+  RefuseFields(Api::kMessages, fields);
+  CheckContextManagement(fields);
   text::Chat chat;
   if (std::string system = ReadTexts(fields, "", "system", &status); !system.empty()) {
     chat.messages.push_back({.role = "system", .content = std::move(system)});
@@ -201,7 +234,11 @@ absl::StatusOr<text::Chat> ReadAnthropicChat(const json& request, std::string_vi
   if (!ReadAnthropicToolChoice(fields).none) chat.tools = ReadTools(request, body, fields);
   // Templates know one name or the other.
   const bool thinks = WantsThinking(fields);
-  chat.template_flags = json{{"enable_thinking", thinks}, {"thinking", thinks}}.dump();
+  json flags = {{"enable_thinking", thinks}, {"thinking", thinks}};
+  if (const std::string effort = fields.Sub("output_config").StringOr("effort", ""); !effort.empty()) {
+    flags["reasoning_effort"] = effort;
+  }
+  chat.template_flags = flags.dump();
   MOE_RETURN_IF_ERROR(status);
   return chat;
 }

@@ -43,8 +43,7 @@ const char* ErrorType(int status) {
 }
 
 OrderedJson ErrorObject(const absl::Status& status) {
-  return {{"type", "error"},
-          {"error", {{"type", ErrorType(HttpStatusOf(status.code()))}, {"message", ErrorMessage(status)}}}};
+  return {{"type", "error"}, {"error", {{"type", ErrorType(HttpStatusOf(status))}, {"message", ErrorMessage(status)}}}};
 }
 
 // The reply to a request that failed before the first byte. The status goes on, for the log.

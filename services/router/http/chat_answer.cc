@@ -22,6 +22,12 @@ OrderedJson ToJson(const ToolCallDelta& call, bool in_stream) {
   return json;
 }
 
+// The form before tools, which has one call and no id.
+OrderedJson ToFunctionCall(const ToolCallDelta& call) {
+  if (call.name.empty()) return {{"arguments", call.arguments}};
+  return {{"name", call.name}, {"arguments", call.arguments}};
+}
+
 // Frames, as soon as there is something to tell.
 class ChatStream final : public ChatAnswer {
  public:
@@ -58,7 +64,13 @@ class ChatStream final : public ChatAnswer {
     OrderedJson change = OrderedJson::object();
     if (!delta.reasoning.empty()) change["reasoning_content"] = delta.reasoning;
     if (!delta.content.empty()) change["content"] = delta.content;
-    for (const ToolCallDelta& call : delta.tool_calls) change["tool_calls"].push_back(ToJson(call, /*in_stream=*/true));
+    for (const ToolCallDelta& call : delta.tool_calls) {
+      if (request_.as_function_call) {
+        MOE_RETURN_IF_ERROR(Write(Frame(choice, {{"function_call", ToFunctionCall(call)}}, nullptr)));
+      } else {
+        change["tool_calls"].push_back(ToJson(call, /*in_stream=*/true));
+      }
+    }
     OrderedJson frame = Frame(choice, std::move(change), nullptr);
     if (logprobs) frame["choices"][0]["logprobs"] = ChatLogprobs(tokens, *model_->text);
     return Write(frame);
@@ -148,6 +160,10 @@ class ChatDocument final : public ChatAnswer {
     if (!from.whole.tool_calls.empty()) {
       if (from.whole.content.empty()) message["content"] = nullptr;
       for (const ToolCallDelta& call : from.whole.tool_calls) {
+        if (request_.as_function_call) {
+          message["function_call"] = ToFunctionCall(call);
+          break;
+        }
         message["tool_calls"].push_back(ToJson(call, /*in_stream=*/false));
       }
     }
@@ -189,7 +205,8 @@ absl::Status ChatAnswer::Finished(size_t choice, const RequestSummary& summary) 
   Choice& to = choices_[choice];
   MOE_RETURN_IF_ERROR(Add(choice, to.parser->Finish(), {}));
   const bool calls = to.parser->saw_tool_calls() && summary.reason == FinishReason::kStop;
-  return End(choice, calls ? "tool_calls" : FinishWord(summary.reason), summary);
+  const char* call_word = request_.as_function_call ? "function_call" : "tool_calls";
+  return End(choice, calls ? call_word : FinishWord(summary.reason), summary);
 }
 
 OrderedJson ChatAnswer::Envelope(const char* object) const {

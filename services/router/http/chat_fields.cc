@@ -1,5 +1,6 @@
 #include "services/router/http/chat_fields.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -16,8 +17,18 @@ using text::JsonFields;
 
 namespace {
 
+// In the form before tools a call and its result have the function's name in common, so it is their id.
+std::vector<text::ToolCall> ReadFunctionCall(JsonFields& message) {
+  JsonFields call = message.Sub("function_call");
+  const std::string name = call.StringOr("name", "");
+  if (name.empty()) message.Fail("function_call", "needs the name of a function");
+  return {{.id = name, .name = name, .arguments = call.StringOr("arguments", "")}};
+}
+
 std::vector<text::ToolCall> ReadToolCalls(JsonFields& message) {
-  if (!message.Has("tool_calls")) return {};
+  if (!message.Has("tool_calls")) {
+    return message.Has("function_call") ? ReadFunctionCall(message) : std::vector<text::ToolCall>();
+  }
   const json& list = message.object()["tool_calls"];
   if (!list.is_array()) {
     message.Fail("tool_calls", text::Describe(list) + " is not a list");
@@ -83,6 +94,36 @@ void ReadAllowedTools(JsonFields& fields, JsonFields& written, ToolChoice& choic
   }
 }
 
+bool HasFunctions(const JsonFields& fields) { return fields.Has("functions") || fields.Has("function_call"); }
+
+// The tools that a model may call, as its template reads them.
+std::string ReadTools(JsonFields& fields, std::string_view body) {
+  if (!fields.Has("tools")) return {};
+  const json& tools = fields.object()["tools"];
+  if (!tools.is_array()) fields.Fail("tools", text::Describe(tools) + " is not a list");
+  if (!tools.is_array() || tools.empty()) return {};
+  const std::string_view written = text::RawField(body, "tools");
+  return written.empty() ? tools.dump() : std::string(written);
+}
+
+std::string ReadFunctions(JsonFields& fields, std::string_view body) {
+  if (!fields.Has("functions")) return {};
+  const json& functions = fields.object()["functions"];
+  const auto is_object = [](const json& function) { return function.is_object(); };
+  if (!functions.is_array() || !std::ranges::all_of(functions, is_object)) {
+    fields.Fail("functions", text::Describe(functions) + " is not a list of objects with name and parameters");
+    return {};
+  }
+  const std::string dumped = functions.dump();
+  const std::string_view written = text::RawField(body, "functions");
+  std::string tools;
+  for (const std::string_view function : text::RawElements(written.empty() ? dumped : written)) {
+    absl::StrAppend(&tools, tools.empty() ? "[" : ", ", R"({"type": "function", "function": )", std::string(function),
+                    "}");
+  }
+  return tools.empty() ? "" : tools + "]";
+}
+
 }  // namespace
 
 std::string ReadContent(JsonFields& message, const char* key) {
@@ -119,14 +160,17 @@ std::string ReadContent(JsonFields& message, const char* key) {
 text::ChatMessage ReadMessage(JsonFields& message) {
   std::string role = message.StringOr("role", "");
   if (role.empty()) message.Fail("role", "missing");
-  // Newer names of OpenAI's API for roles that templates know.
+  if (message.Has("audio")) message.Unsupported("audio", "this model reads text only: send what was said as content");
+  // Other names of OpenAI's API for roles that templates know.
   if (role == "developer") role = "system";
-  if (role == "function") role = "tool";
+  const bool is_function = role == "function";
+  if (is_function) role = "tool";
   text::ChatMessage taken{.role = std::move(role),
                           .content = ReadContent(message, "content"),
                           .tool_calls = ReadToolCalls(message),
                           .tool_call_id = message.StringOr("tool_call_id", ""),
                           .name = message.StringOr("name", "")};
+  if (is_function && taken.tool_call_id.empty()) taken.tool_call_id = taken.name;
   taken.reasoning_content = message.StringOr(message.Has("reasoning_content") ? "reasoning_content" : "reasoning", "");
   return taken;
 }
@@ -155,6 +199,25 @@ ToolChoice ReadToolChoice(JsonFields& fields) {
   return choice;
 }
 
+ToolChoice ReadChatToolChoice(JsonFields& fields) {
+  if (!HasFunctions(fields)) return ReadToolChoice(fields);
+  if (fields.Has("tools") || fields.Has("tool_choice")) {
+    fields.Fail("functions", "and function_call are the older form of tools and tool_choice: send one of the forms");
+  }
+  ToolChoice choice{.several = false, .as_function_call = true};
+  if (!fields.Has("function_call")) return choice;
+  if (!fields.object()["function_call"].is_object()) {
+    const std::string word = fields.StringOr("function_call", "auto");
+    choice.none = word == "none";
+    if (!choice.none && word != "auto") fields.Fail("function_call", "must be none, auto or {\"name\": ...}");
+    return choice;
+  }
+  choice.forced = true;
+  choice.names = {fields.Sub("function_call").StringOr("name", "")};
+  if (choice.names[0].empty()) fields.Fail("function_call", "needs the name of a function");
+  return choice;
+}
+
 absl::StatusOr<text::Chat> ReadChat(const json& request, std::string_view body) {
   absl::Status status;
   JsonFields fields(request, "", &status);
@@ -171,11 +234,8 @@ absl::StatusOr<text::Chat> ReadChat(const json& request, std::string_view body) 
     JsonFields message(messages[i], absl::StrCat("messages[", i, "]."), &status);
     chat.messages.push_back(ReadMessage(message));
   }
-  if (fields.Has("tools") && !ReadToolChoice(fields).none) {
-    const json& tools = request["tools"];
-    if (!tools.is_array()) return absl::InvalidArgumentError("tools: " + text::Describe(tools) + " is not a list");
-    const std::string_view written = text::RawField(body, "tools");
-    if (!tools.empty()) chat.tools = written.empty() ? tools.dump() : std::string(written);
+  if (!ReadChatToolChoice(fields).none) {
+    chat.tools = HasFunctions(fields) ? ReadFunctions(fields, body) : ReadTools(fields, body);
   }
   chat.template_flags = ReadFlags(fields);
   MOE_RETURN_IF_ERROR(status);

@@ -18,6 +18,7 @@ struct ToolChoice {
   bool forced = false;                  // the answer is a call
   std::vector<std::string> names = {};  // of the functions that may be called; empty: any of them
   bool several = true;                  // more than one call
+  bool as_function_call = false;        // the client speaks the form before tools: functions and function_call
 };
 
 // One message, and a content: a text, or a list of parts of which all are texts.
@@ -26,10 +27,12 @@ std::string ReadContent(text::JsonFields& message, const char* key);
 
 // tool_choice and parallel_tool_calls, as chat completions and responses have them.
 ToolChoice ReadToolChoice(text::JsonFields& fields);
+// The same of chat completions, which may have function_call and functions instead.
+ToolChoice ReadChatToolChoice(text::JsonFields& fields);
 
-// messages, tools, chat_template_kwargs and reasoning_effort of a request. `body`: its text, of which the tools are
-// taken as they were written, because a model reads them in that order. INVALID_ARGUMENT names the field, UNIMPLEMENTED
-// a kind of content that the model cannot read.
+// messages, tools or functions, chat_template_kwargs and reasoning_effort of a request. `body`: its text, of which the
+// tools are taken as they were written, because a model reads them in that order. INVALID_ARGUMENT names the field,
+// UNIMPLEMENTED a kind of content that the model cannot read.
 absl::StatusOr<text::Chat> ReadChat(const nlohmann::json& request, std::string_view body);
 
 }  // namespace moestro::router

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/text/json/json.h"
 #include "services/router/http/api.h"
+#include "services/router/http/api_fields.h"
 #include "services/router/output/answer_grammar.h"
 
 namespace moestro::router {
@@ -56,6 +57,7 @@ absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, Generat
   request.reasoning_open = !request.continues && OpensReasoning(ids, model);
   request.tools = chat.tools;
   request.several_calls = choice.several;
+  request.as_function_call = choice.as_function_call;
   const OutputFormat& format = model.text->output_format();
   const bool is_bound = input.constraint.kind != Constraint::Kind::kNone;
   const bool may_call = !chat.tools.empty() && CanLeaveCallsOpen(format);
@@ -90,12 +92,13 @@ absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedM
   absl::Status status;
   text::JsonFields fields(parsed, "", &status);
   ChatRequest request{.model = fields.StringOr("model", ""), .choices = {}, .stream = ReadStreamFields(fields)};
+  RefuseFields(Api::kChat, fields);
   request.logprobs = fields.BoolOr("logprobs", false);
   request.continues = fields.BoolOr("continue_final_message", false);
   GenerateInput input = ReadGenerateFields(fields, body);
   input.top_logprobs = static_cast<uint32_t>(fields.IntOr("top_logprobs", 0, 0, kMostAlternatives));
   if (input.top_logprobs > 0 && !request.logprobs) fields.Fail("top_logprobs", "needs logprobs: true");
-  const ToolChoice choice = ReadToolChoice(fields);
+  const ToolChoice choice = ReadChatToolChoice(fields);
   const int64_t n = fields.IntOr("n", 1, 1, kMostChoices);
   MOE_RETURN_IF_ERROR(status);
   MOE_RETURN_IF_ERROR(CheckModelName(request.model, model));

@@ -79,8 +79,8 @@ HttpError Error(int status, const std::string& message, std::string_view param, 
 
 }  // namespace
 
-int HttpStatusOf(absl::StatusCode code) {
-  switch (code) {
+int HttpStatusOf(const absl::Status& status) {
+  switch (status.code()) {
     case absl::StatusCode::kOk:
       return 200;
     case absl::StatusCode::kInvalidArgument:
@@ -101,7 +101,7 @@ int HttpStatusOf(absl::StatusCode code) {
     case absl::StatusCode::kCancelled:
       return 499;
     case absl::StatusCode::kUnimplemented:
-      return 501;
+      return FieldOf(ErrorMessage(status)).empty() ? 501 : 400;
     case absl::StatusCode::kUnavailable:
       return 503;
     case absl::StatusCode::kDeadlineExceeded:
@@ -117,8 +117,10 @@ std::string ErrorMessage(const absl::Status& status) {
 
 HttpError OpenAiError(const absl::Status& status) {
   const std::string message = ErrorMessage(status);
-  const int code = HttpStatusOf(status.code());
-  const char* word = IsOverContext(status) ? "context_length_exceeded" : CodeOf(code);
+  const int code = HttpStatusOf(status);
+  const char* word = IsOverContext(status)                          ? "context_length_exceeded"
+                     : code == 400 && absl::IsUnimplemented(status) ? "unsupported_parameter"
+                                                                    : CodeOf(code);
   HttpError error = Error(code, message, FieldOf(message), word);
   if (const auto seconds = RetryAfterSeconds(status)) error.retry_after = seconds;
   return error;

@@ -17,7 +17,8 @@ struct HttpError {
 };
 
 // 499 is what proxies write for a client that has left; it is in logs only.
-int HttpStatusOf(absl::StatusCode code);
+// A field that asks for what is not here is the client's error, 400; 501 is for endpoints.
+int HttpStatusOf(const absl::Status& status);
 
 // The text for people: clients of HTTP do not know that the API has the messages in a `chat`.
 std::string ErrorMessage(const absl::Status& status);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/text/json/json.h"
+#include "services/router/http/api_fields.h"
 #include "services/router/http/choices.h"
 #include "services/router/http/frames.h"
 #include "services/router/http/logprobs.h"
@@ -65,6 +66,7 @@ absl::StatusOr<CompletionRequest> ReadRequest(std::string_view body, const Serve
   absl::Status status;
   text::JsonFields fields(parsed, "", &status);
   CompletionRequest request{.model = fields.StringOr("model", ""), .choices = {}, .stream = ReadStreamFields(fields)};
+  RefuseFields(Api::kCompletions, fields);
   request.echo = fields.BoolOr("echo", false);
   if (fields.Has("logprobs")) request.top = static_cast<uint32_t>(fields.IntOr("logprobs", 0, 0, kMostAlternatives));
   // Evaluations ask for nothing but the prompt's log-probabilities.
@@ -73,7 +75,10 @@ absl::StatusOr<CompletionRequest> ReadRequest(std::string_view body, const Serve
   if (request.generates) input = ReadGenerateFields(fields, body);
   input.top_logprobs = request.top.value_or(0);
   request.n = static_cast<size_t>(fields.IntOr("n", 1, 1, kMostChoices));
-  if (!fields.StringOr("suffix", "").empty()) fields.Unsupported("suffix", "is not supported: put it into the prompt");
+  // The best of more than n would have to be found by their log-probabilities.
+  if (fields.IntOr("best_of", static_cast<int64_t>(request.n), 1, INT32_MAX) != static_cast<int64_t>(request.n)) {
+    fields.Unsupported("best_of", "must be n: ask for n answers with logprobs, and take the best");
+  }
   std::vector<PromptInput> prompts = ReadPrompts(fields);
   if (request.echo && request.top && request.stream.stream) {
     fields.Unsupported("echo", "with logprobs is not available in a stream: set stream to false");

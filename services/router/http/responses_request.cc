@@ -10,6 +10,7 @@
 #include "common/text/json/quoted.h"
 #include "common/text/json/raw_field.h"
 #include "services/router/http/api.h"
+#include "services/router/http/api_fields.h"
 #include "services/router/http/chat_fields.h"
 
 namespace moestro::router {
@@ -99,10 +100,7 @@ absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const Se
   absl::Status status;
   JsonFields fields(parsed, "", &status);
   ChatRequest request{.model = fields.StringOr("model", ""), .choices = {}, .stream = ReadStreamFields(fields)};
-  for (const char* key : {"previous_response_id", "conversation", "prompt"}) {
-    if (fields.Has(key)) fields.Unsupported(key, "answers are not stored here: send the whole conversation in input");
-  }
-  fields.OnlyBool("background", false);
+  RefuseFields(Api::kResponses, fields);
   GenerateInput input = ReadGenerateFields(fields, body);
   input.max_tokens = static_cast<uint32_t>(fields.IntOr("max_output_tokens", 0, 1, UINT32_MAX));
   ReadFormat(fields, body, input);

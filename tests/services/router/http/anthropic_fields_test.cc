@@ -95,6 +95,24 @@ TEST(AnthropicFieldsTest, ErrorsBeginWithThePath) {
               StartsWith("system[0].type: "));
 }
 
+TEST(AnthropicFieldsTest, EffortIsAVariableOfTheTemplate) {
+  const auto chat = Read(R"({"messages": [{"role": "user", "content": "x"}], "output_config": {"effort": "low"}})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->template_flags, R"({"enable_thinking":false,"reasoning_effort":"low","thinking":false})");
+}
+
+TEST(AnthropicFieldsTest, OnlyThoughtsMayBeCleared) {
+  const std::string head = R"({"messages": [{"role": "user", "content": "x"}], "context_management": )";
+  for (const char* fine : {"null", "{}", R"({"edits": []})", R"({"edits": [{"type": "clear_thinking_20251015"}]})"}) {
+    EXPECT_TRUE(Read(head + fine + "}").ok()) << fine;
+  }
+  for (const char* refused :
+       {R"({"edits": [{"type": "clear_tool_uses_20250919"}]})", R"({"edits": [1]})", R"({"edits": "all"})"}) {
+    EXPECT_THAT(ErrorOf(head + refused + "}"), StartsWith("context_management.edits: ")) << refused;
+  }
+  EXPECT_THAT(ErrorOf(R"({"messages": [], "mcp_servers": [{"url": "x"}]})"), StartsWith("mcp_servers: "));
+}
+
 TEST(AnthropicFieldsTest, ChoosesTools) {
   EXPECT_FALSE(ChoiceOf("null").forced);
   EXPECT_FALSE(ChoiceOf(R"({"type": "auto"})").forced);

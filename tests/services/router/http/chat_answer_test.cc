@@ -106,6 +106,34 @@ TEST_F(ChatAnswerTest, FramesJoinToTheSame) {
   EXPECT_THAT(reasons, ElementsAre("tool_calls"));
 }
 
+TEST_F(ChatAnswerTest, ACallInTheFormBeforeTools) {
+  request_.as_function_call = true;
+  Run(*NewChatDocument(request_, model_, "1", response_), kPieces);
+  const OrderedJson document = OrderedJson::parse(response_.Take().pieces.at(0));
+  const OrderedJson& choice = document["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "function_call");
+  EXPECT_FALSE(choice["message"].contains("tool_calls"));
+  EXPECT_EQ(choice["message"]["function_call"], OrderedJson({{"name", "f"}, {"arguments", R"({"x": 1})"}}));
+}
+
+TEST_F(ChatAnswerTest, ACallInTheFormBeforeToolsStreams) {
+  request_.as_function_call = true;
+  request_.stream = {.stream = true};
+  Run(*NewChatStream(request_, model_, "1", std::chrono::seconds(10), response_), kPieces);
+  std::string name, arguments, reason;
+  for (const OrderedJson& frame : Frames()) {
+    const OrderedJson& choice = frame["choices"][0];
+    EXPECT_FALSE(choice["delta"].contains("tool_calls"));
+    const OrderedJson call = choice["delta"].value("function_call", OrderedJson::object());
+    name += call.value("name", "");
+    arguments += call.value("arguments", "");
+    if (!choice["finish_reason"].is_null()) reason = choice["finish_reason"];
+  }
+  EXPECT_EQ(name, "f");
+  EXPECT_EQ(arguments, R"({"x": 1})");
+  EXPECT_EQ(reason, "function_call");
+}
+
 TEST_F(ChatAnswerTest, AStreamBeginsWhileTheRequestWaits) {
   request_.stream.stream = true;
   const auto answer = NewChatStream(request_, model_, "1", std::chrono::seconds(10), response_);

@@ -115,6 +115,47 @@ TEST(ChatFieldsTest, ErrorsBeginWithThePath) {
   EXPECT_THAT(ErrorOf(R"({"messages": [], "chat_template_kwargs": 1})"), StartsWith("chat_template_kwargs: "));
 }
 
+TEST(ChatFieldsTest, FunctionsAreTheOlderFormOfTools) {
+  const auto chat = Read(R"({"functions": [{"name": "f", "z": 1, "a": 2}, {"name": "g"}], "messages": [
+    {"role": "user", "content": "x"},
+    {"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}},
+    {"role": "function", "name": "f", "content": "3"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"name": "f", "z": 1, "a": 2}}, )"
+                         R"({"type": "function", "function": {"name": "g"}}])");
+  ASSERT_EQ(chat->messages[1].tool_calls.size(), 1u);
+  EXPECT_EQ(chat->messages[1].tool_calls[0].name, "f");
+  EXPECT_EQ(chat->messages[2].role, "tool");
+  EXPECT_EQ(chat->messages[2].tool_call_id, chat->messages[1].tool_calls[0].id);
+  EXPECT_EQ(Read(R"({"messages": [], "functions": [{"name": "f"}], "function_call": "none"})")->tools, "");
+  for (const char* wrong : {R"("functions": {})", R"("functions": [1])", R"("functions": [], "tools": [])",
+                            R"("functions": [], "tool_choice": "auto")"}) {
+    EXPECT_THAT(ErrorOf(std::string(R"({"messages": [], )") + wrong + "}"), StartsWith("functions: "));
+  }
+  for (const char* wrong : {R"("required")", "{}", "5"}) {
+    EXPECT_THAT(ErrorOf(std::string(R"({"messages": [], "functions": [], "function_call": )") + wrong + "}"),
+                StartsWith("function_call: "))
+        << wrong;
+  }
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "assistant", "function_call": {}}]})"),
+              StartsWith("messages[0].function_call: "));
+}
+
+TEST(ChatFieldsTest, ChoosesAFunction) {
+  const nlohmann::json body = {{"functions", nlohmann::json::array()}, {"function_call", {{"name", "f"}}}};
+  absl::Status status;
+  text::JsonFields fields(body, "", &status);
+  const ToolChoice choice = ReadChatToolChoice(fields);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(choice.forced && choice.as_function_call && !choice.several);
+  EXPECT_EQ(choice.names, std::vector<std::string>{"f"});
+}
+
+TEST(ChatFieldsTest, SpokenMessagesAreRefusedByName) {
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "assistant", "audio": {"id": "a"}}]})"),
+              StartsWith("messages[0].audio: "));
+}
+
 TEST(ChatFieldsTest, ImagesAreRefusedByName) {
   const auto chat = Read(R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})");
   EXPECT_TRUE(absl::IsUnimplemented(chat.status()));

@@ -48,6 +48,14 @@ TEST(HttpErrorsTest, StatusCodes) {
   EXPECT_EQ(OpenAiError(absl::UnavailableError("")).retry_after, 1);
 }
 
+TEST(HttpErrorsTest, AFieldThatIsNotSupportedIsTheClientsError) {
+  const absl::Status status = absl::UnimplementedError("store: true is not supported");
+  EXPECT_EQ(OpenAiError(status).status, 400);
+  EXPECT_EQ(ErrorOf(status)["param"], "store");
+  EXPECT_EQ(ErrorOf(status)["code"], "unsupported_parameter");
+  EXPECT_EQ(ErrorOf(absl::UnimplementedError("embeddings are not here"))["code"], "not_supported");
+}
+
 TEST(HttpErrorsTest, WhatIsNotUtf8IsRepaired) {
   EXPECT_EQ(ErrorOf(absl::InvalidArgumentError("a\xff"))["message"], "a\xEF\xBF\xBD");
 }
