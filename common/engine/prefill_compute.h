@@ -39,6 +39,7 @@ struct PromptRun {
   std::span<const kv::KvPages> pages;      // of that sequence
   model::MlaForm form = model::MlaForm::kUnabsorbed;
   int64_t passes = 1;
+  int64_t spare_bytes = 0;  // of device memory, beside ActivationBytes: the computation may take them
 
   IndexRange PassRows(int64_t pass) const { return EvenPart(std::ssize(rows), pass, passes); }
   int64_t max_pass_rows() const { return CeilDiv(std::ssize(rows), passes); }

@@ -30,7 +30,7 @@ void CudaActivations::Visit(const weights::ModelSpec& spec, const CudaSizes& siz
   const bool is_step = sizes.use == CudaUse::kStep;
   const int64_t rows = sizes.rows, hidden = spec.hidden_size;
   const int64_t heads = is_step ? spec.num_heads : HeadsTogether(spec);
-  tile_rows = is_step ? rows : std::min(std::max(rows, sizes.expert_rows), kCudaTileRows);
+  tile_rows = is_step ? rows : std::min(std::max(rows, sizes.expert_rows), sizes.most_tile_rows);
   part_tokens = sizes.part_tokens;
   take(x, rows * CudaStride(hidden));
   if (sizes.coded) take(codes, rows * cuda::Int8Stride(hidden));

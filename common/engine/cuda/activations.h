@@ -18,7 +18,8 @@
 namespace moestro::engine {
 
 // Rows of a prompt that go together through what is wider than the residual: enough to fill a GPU, few enough that the
-// routed rows' outputs (8 of 28 KB each for DeepSeek-V3) stay at 1 GB.
+// routed rows' outputs (8 of 28 KB each for DeepSeek-V3) stay at 1 GB. A pass takes more where memory is left: then
+// each expert's weights are read less often, and its rows fill tiles better.
 inline constexpr int64_t kCudaTileRows = 4096;
 // Rows of a step whose attention is computed together: as many as sequences that decode, so that the splits' results of
 // a long prompt's chunk stay small (100 MB for DeepSeek-V3).
@@ -41,11 +42,12 @@ enum class CudaUse { kPass, kShare, kStep };
 
 struct CudaSizes {
   CudaUse use = CudaUse::kPass;
-  int64_t rows = 0;         // of the device
-  int64_t expert_rows = 0;  // of a prompt: those that its experts get, its own or those of all ranks
-  int64_t part_tokens = 0;  // of a prompt: those that are attended to at once, whole KV blocks
-  bool coded = false;       // I8 weights take their inputs as codes (TakesCodes)
-  bool fp8_inputs = false;  // of a prompt: FP8 weights take their inputs in FP8
+  int64_t rows = 0;                        // of the device
+  int64_t expert_rows = 0;                 // of a prompt: those that its experts get, its own or those of all ranks
+  int64_t part_tokens = 0;                 // of a prompt: those that are attended to at once, whole KV blocks
+  bool coded = false;                      // I8 weights take their inputs as codes (TakesCodes)
+  bool fp8_inputs = false;                 // of a prompt: FP8 weights take their inputs in FP8
+  int64_t most_tile_rows = kCudaTileRows;  // of a prompt
 
   // Parts have the pass's rows and the tokens that share the first row's KV block.
   static CudaSizes OfPass(int64_t rows, bool coded = false, bool fp8_inputs = false) {
@@ -57,7 +59,7 @@ struct CudaSizes {
 };
 
 // Pointers into device memory that this owns; null what its use has not. R = rows, P = part_tokens, T = min(max(R,
-// expert_rows), kCudaTileRows), or R of a step, H = hidden_size, N = num_heads, A = HeadsTogether, or N of a step, K =
+// expert_rows), most_tile_rows), or R of a step, H = hidden_size, N = num_heads, A = HeadsTogether, or N of a step, K =
 // experts_per_token, E = num_experts, B = min(R, kAttendRows).
 class CudaActivations {
  public:

@@ -23,8 +23,15 @@ absl::Status CudaPrefill::Begin(const PromptRun& run) {
   inputs_.Begin(run.rows);
   const IndexRange last = run.PassRows(run.passes - 1);
   results_.Begin(spec_, run.rows.subspan(last.begin, last.size()));
-  MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(
-                                         device_, spec_, CudaSizes::OfPass(run.max_pass_rows(), coded_, fp8_inputs_)));
+  CudaSizes sizes = Sizes(run.max_pass_rows());
+  const int64_t most_bytes = CudaActivations::Bytes(spec_, sizes) + run.spare_bytes;
+  while (sizes.most_tile_rows < sizes.rows) {  // as few tiles as there is memory for
+    CudaSizes longer = sizes;
+    longer.most_tile_rows *= 2;
+    if (CudaActivations::Bytes(spec_, longer) > most_bytes) break;
+    sizes = longer;
+  }
+  MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(device_, spec_, sizes));
   return absl::OkStatus();
 }
 

@@ -27,19 +27,19 @@ class CudaPrefill final : public PrefillCompute {
  public:
   // All outlive it. `weights` point into host memory; embeddings are copied from there row by row. REQUIRES a spec that
   // CheckPrefillSupported accepts. fp8_inputs: inputs of FP8 weights are rounded to FP8 (fp8_inputs.h), on a device
-  // that multiplies FP8.
+  // that multiplies FP8. least_tile_rows: of a pass that has more, where no memory is left for longer tiles.
   CudaPrefill(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
-              Int8Activations setting = Int8Activations::kPublished, bool fp8_inputs = false)
+              Int8Activations setting = Int8Activations::kPublished, bool fp8_inputs = false,
+              int64_t least_tile_rows = kCudaTileRows)
       : device_(device),
         spec_(spec),
         weights_(weights),
         coded_(TakesCodes(spec, weights, setting)),
         fp8_inputs_(fp8_inputs),
+        least_tile_rows_(least_tile_rows),
         inputs_(spec, weights) {}
 
-  int64_t ActivationBytes(int64_t pass_rows) const override {
-    return CudaActivations::Bytes(spec_, CudaSizes::OfPass(pass_rows, coded_, fp8_inputs_));
-  }
+  int64_t ActivationBytes(int64_t pass_rows) const override { return CudaActivations::Bytes(spec_, Sizes(pass_rows)); }
   absl::Status CheckForm(model::MlaForm form) const override { return CheckUnabsorbed(spec_, form); }
   absl::Status Begin(const PromptRun& run) override;
   absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
@@ -49,6 +49,12 @@ class CudaPrefill final : public PrefillCompute {
   void End() override { activations_ = {}; }
 
  private:
+  CudaSizes Sizes(int64_t pass_rows) const {
+    CudaSizes sizes = CudaSizes::OfPass(pass_rows, coded_, fp8_inputs_);
+    sizes.most_tile_rows = least_tile_rows_;
+    return sizes;
+  }
+
   // Puts a step's launches on its stream, in one piece or several with copies between.
   using Work = std::function<absl::Status(cuda::Stream stream)>;
   using Enqueue = absl::FunctionRef<absl::Status(Work work)>;
@@ -66,6 +72,7 @@ class CudaPrefill final : public PrefillCompute {
   const model::ModelWeights& weights_;
   const bool coded_;
   const bool fp8_inputs_;
+  const int64_t least_tile_rows_;
 
   // Of the run. What streams copy from and to stays until its end.
   PromptRun run_;

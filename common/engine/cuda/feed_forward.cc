@@ -213,6 +213,7 @@ RoutedRows OwnRows(const CudaRows& rows) {
   own.x = a.x;
   own.codes = a.codes;
   own.sums = a.sums;
+  own.all_experts = true;
   return own;
 }
 
@@ -247,13 +248,16 @@ absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<c
       MOE_RETURN_IF_ERROR(RunGroupedMlp(rows.spec, experts, GroupsOf(tile, plan, first, std::ssize(experts), small),
                                         tile.x, tile.codes, a.gated, a.expert_out, stream));
     }
+    const bool together = routed.all_experts && of.size() == routed.rows;
+    const int64_t end = first + std::ssize(experts);
+    if (together && end < rows.spec.num_experts) return absl::OkStatus();
     return LaunchStatus(cuda::LaunchCombine({.expert_out = rows.activations.expert_out,
                                              .ids = tile.ids,
                                              .weights = tile.weights,
                                              .stride = tile.stride,
                                              .routed_of = plan.routed_of,
-                                             .first = first,
-                                             .end = first + std::ssize(experts),
+                                             .first = together ? 0 : first,
+                                             .end = end,
                                              .rows = tile.rows,
                                              .chosen = tile.chosen,
                                              .hidden = rows.spec.hidden_size,

@@ -33,6 +33,7 @@ struct RoutedRows {
   const uint16_t* x = nullptr;      // BF16 [rows, CudaStride(hidden_size)]
   const uint16_t* codes = nullptr;  // of x, [rows, Int8Stride(hidden_size)]; null: none yet, or inputs are not coded
   float* sums = nullptr;            // F32 [rows, hidden_size]
+  bool all_experts = false;         // Experts is called for all of the layer's
 
   // choices: [rows, chosen]
   static RoutedRows Of(const model::ExpertChoice* choices, int64_t rows, int64_t chosen) {
@@ -47,7 +48,8 @@ RoutedRows OwnRows(const CudaRows& rows);
 absl::Status PlanRows(const CudaRows& rows, const RoutedRows& routed, cuda::Stream stream);
 
 // sums += the weighted outputs of experts first, first + 1, ..., at most cuda::kMaxMatrices; expert 0's sums begin at
-// 0.
+// 0. If the rows are one tile and get all experts, their outputs are added together behind the last expert, in the same
+// order.
 absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<const model::MlpWeights> experts,
                      int64_t first, cuda::Stream stream);
 

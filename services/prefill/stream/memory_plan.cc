@@ -20,7 +20,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(int64_t rows, int64_t experts, int64_t slo
     wanted = fixed + min_slots * slot_bytes;
     if (wanted > limits.device_bytes) continue;
     const int64_t fitting = slot_bytes > 0 ? (limits.device_bytes - fixed) / slot_bytes : max_slots;
-    return MemoryPlan{passes, pass_rows, std::min(fitting, max_slots)};
+    const int64_t slots = std::min(fitting, max_slots);
+    return MemoryPlan{passes, pass_rows, slots, limits.device_bytes - fixed - slots * slot_bytes};
   }
   return absl::ResourceExhaustedError(absl::StrFormat(
       "a streamed prefill of %d tokens needs %d bytes of device memory, even in %d passes, and %d are free; %s", rows,

@@ -27,6 +27,7 @@ struct MemoryPlan {
   int64_t passes = 1;
   int64_t pass_rows = 0;  // of the longest
   int64_t ring_slots = 0;
+  int64_t spare_bytes = 0;  // of what may be used: left by the longest ring
 };
 
 // For a prompt of `rows` rows. As few passes as possible, then as long a ring as fits beside them, from two slots (one

@@ -38,13 +38,13 @@ constexpr int64_t kDeviceBytes = int64_t{1} << 30;
 class StreamSubject {
  public:
   explicit StreamSubject(const weights::WeightSegment& segment, Int8Activations setting = Int8Activations::kPublished,
-                         bool fp8_inputs = false)
+                         bool fp8_inputs = false, int64_t tile_rows = engine::kCudaTileRows)
       : segment_(segment),
         kernels_(KernelsFor(setting, fp8_inputs)),
         weights_(model::BindWeights(segment).value()),
         engine_(model::Engine::Create(segment, kernels_, pool_, {.max_rows = 128}).value()),
         device_(device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value()),
-        compute_(*device_, segment.spec(), weights_, setting, fp8_inputs) {}
+        compute_(*device_, segment.spec(), weights_, setting, fp8_inputs, tile_rows) {}
 
   const weights::ModelSpec& spec() const { return segment_.spec(); }
   model::Engine& engine() { return *engine_; }
@@ -338,6 +338,35 @@ weights::ModelSpec OddSpec() {
 TEST(StreamedShapesTest, OddSizes) {
   for (const bool fp8 : {true, false}) CheckShapes(OddSpec(), fp8, 15);
   CheckShapes(OddSpec(), true, 40);
+}
+
+// A row's bits do not depend on the rows that are computed with it. With memory for one tile, the outputs of all
+// experts are added at once.
+TEST(StreamedShapesTest, EveryTileGivesTheSameBits) {
+  constexpr int64_t kCount = 40;
+  weights::ModelSpec grouped = SmallGroupedSpec();
+  grouped.qk_rope_head_dim = grouped.v_head_dim = 128;
+  grouped.num_layers = 2;
+  for (const auto& [spec, fp8_inputs] : {std::pair(OddSpec(), cuda::HasFp8Mma()), std::pair(grouped, false)}) {
+    const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
+    const std::vector<int32_t> tokens = model::RandomTokens(kCount, spec.token_count, 3);
+    const auto run = [&](int64_t tile_rows, int64_t spare_bytes) {
+      StreamSubject subject(*model.segment, Int8Activations::kPublished, fp8_inputs, tile_rows);
+      MemoryLimits limits = subject.LimitsForPassesOf(kCount);
+      limits.ring_slots = 2;
+      limits.device_bytes += spare_bytes;
+      const model::TestSequence sequence(spec, kCount);
+      const model::Logits logits = subject.Stream(sequence, tokens, 0, limits);
+      return std::pair(logits, sequence.Contents(kCount));
+    };
+    const auto [logits, kv] = run(engine::kCudaTileRows, 0);
+    ASSERT_FALSE(logits.empty());
+    for (const auto& [tile_rows, spare_bytes] : {std::pair<int64_t, int64_t>(16, 0), {16, 64 << 20}}) {
+      const auto [of_tiles, kv_of_tiles] = run(tile_rows, spare_bytes);
+      EXPECT_TRUE(model::SameBits(of_tiles, logits)) << tile_rows << " rows a tile, " << spare_bytes << " spare bytes";
+      EXPECT_EQ(kv_of_tiles, kv) << tile_rows << " rows a tile, " << spare_bytes << " spare bytes";
+    }
+  }
 }
 
 TEST(StreamedShapesTest, NoQueryRankNoSharedExpertManyHeads) {

@@ -20,6 +20,14 @@ TEST(MemoryPlan, RingIsAsLongAsFits) {
   EXPECT_EQ(slots(10), 3);
 }
 
+TEST(MemoryPlan, SaysWhatTheLongestRingLeaves) {
+  const MemoryLimits limits{.device_bytes = 1000, .dense_bytes = 100, .min_pass_rows = 10};
+  const auto spare = [&](int64_t rows) { return PlanMemory(rows, 8, 50, limits, TenPerRow)->spare_bytes; };
+  EXPECT_EQ(spare(10), 400);
+  EXPECT_EQ(spare(50), 0);
+  EXPECT_EQ(spare(51), 40);  // less than a slot
+}
+
 TEST(MemoryPlan, PassesOnlyWhereMemoryForcesThem) {
   const MemoryLimits limits{.device_bytes = 1000, .dense_bytes = 100, .min_pass_rows = 40};
   const auto plan = [&](int64_t rows) { return *PlanMemory(rows, 8, 50, limits, TenPerRow); };
