@@ -55,7 +55,8 @@ void LogFp8Inputs(const device::DeviceName& gpu, bool fp8_inputs) {
     return spdlog::info("prompts on {} round inputs of FP8 weights to FP8, as the checkpoint is published", gpu.Text());
   }
   spdlog::warn(
-      "{} does not multiply FP8 (compute capability 8.9, or 12.0 and later): its prompts keep inputs of FP8 weights in "
+      "{} does not multiply FP8 (compute capability 8.9, 9.0, or 12.0 and later): its prompts keep inputs of FP8 "
+      "weights in "
       "BF16",
       gpu.Text());
 }

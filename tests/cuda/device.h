@@ -14,6 +14,10 @@ std::string DeviceName();
 // Whether it has the FP8 mma (compute capability 8.9).
 bool HasFp8Mma();
 
+// Has kernels take the products of groups of warps, which compute capability 9.0 has, or those of warps. False: the
+// device has only the others.
+bool SetWarpGroups(bool on);
+
 // Memory aligned to 256 bytes at its start: the emulated device reports an access past `bytes`. Every byte is 0xff: NaN
 // as F32 and BF16.
 void* AllocateDevice(int64_t bytes);

@@ -21,8 +21,8 @@ struct CudaDeviceOptions {
 // RESOURCE_EXHAUSTED if less memory is free than wanted. Each error names the remedy.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options);
 
-// Whether the GPU has products of FP8 as instructions of mma.sync: compute capability 8.9, or 12.0 and later. Errors of
-// OpenCudaDevice.
+// Whether the GPU has products of FP8 as instructions of mma.sync: compute capability 8.9, or 12.0 and later. Makes it
+// the thread's current one. Errors of OpenCudaDevice.
 absl::StatusOr<bool> CudaMultipliesFp8(int ordinal);
 
 }  // namespace moestro::device

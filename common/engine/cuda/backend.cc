@@ -6,6 +6,7 @@
 #include "common/engine/cuda/cuda_prefill.h"
 #include "common/engine/cuda/cuda_rank_kernels.h"
 #include "common/engine/cuda/supported.h"
+#include "common/kernels/cuda/linear.h"
 
 namespace moestro::engine {
 namespace {
@@ -21,7 +22,10 @@ absl::StatusOr<std::unique_ptr<device::Device>> OpenDevice(const device::CudaDev
 
 }  // namespace
 
-absl::StatusOr<bool> CudaTakesFp8Inputs(int ordinal) { return device::CudaMultipliesFp8(ordinal); }
+absl::StatusOr<bool> CudaTakesFp8Inputs(int ordinal) {
+  MOE_ASSIGN_OR_RETURN(const bool warps_do, device::CudaMultipliesFp8(ordinal));  // and makes the GPU the current one
+  return warps_do || cuda::HasWgmma();
+}
 
 absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options,
                                                    const weights::ModelSpec& spec, const model::ModelWeights& weights,

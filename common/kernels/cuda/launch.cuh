@@ -12,6 +12,8 @@ namespace moestro::cuda {
 
 // Shared memory of a block: what the smallest of these GPUs (compute capability 8.6, 8.9, 12.0) gives one.
 inline constexpr int kMaxSharedBytes = 99 << 10;
+// The same of compute capability 9.0.
+inline constexpr int kMaxSharedBytes90 = 227 << 10;
 
 }  // namespace moestro::cuda
 

@@ -23,6 +23,7 @@
 #include "common/kernels/cuda/ptx.cuh"
 #include "common/kernels/cuda/small_linear.cuh"
 #include "common/kernels/cuda/weight_fragments.cuh"
+#include "common/kernels/cuda/wgmma_linear.cuh"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro::cuda {
@@ -222,6 +223,10 @@ LaunchResult LaunchParams(LinearParams p, int tile_tokens, Stream stream) {
   if (!Complete(p)) return {kInvalidArgument};
   const LinearShape& s = p.shape;
   if (s.int8_inputs) return LaunchInt8Linear(p, kGateUp, tile_tokens, stream);
+  // With BF16 inputs small tiles have the same bits by small_linear.cu, which reads weights faster.
+  if (s.dtype == DType::kF8E4M3 && (s.codes != nullptr || tile_tokens == kLargeTile) && HasWgmma()) {
+    return LaunchWgmmaLinear(p, kGateUp, tile_tokens, stream);
+  }
   if (s.codes != nullptr) return LaunchFp8Linear(p, kGateUp, tile_tokens, stream);
   if (s.dtype == DType::kF8E4M3) return LaunchTiles<DType::kF8E4M3, kGateUp>(p, tile_tokens, stream);
   if (s.dtype == DType::kBF16) return LaunchTiles<DType::kBF16, kGateUp>(p, tile_tokens, stream);

@@ -46,7 +46,7 @@ struct LinearShape {
   const uint16_t* x = nullptr;   // BF16 [.., x_stride]
   int64_t x_stride = 0;
   // In place of x, for FP8 weights: inputs in FP8 codes, [.., Fp8RowBytes(cols)] (fp8_inputs.h), aligned to 16 bytes.
-  // Needs a GPU of compute capability 8.9.
+  // Needs a GPU of compute capability 8.9 or later.
   const uint8_t* codes = nullptr;
   void* y = nullptr;  // F32 or BF16 [.., y_stride]
   int64_t y_stride = 0;
@@ -56,6 +56,11 @@ struct LinearShape {
   float swiglu_limit = 0;
   float swiglu_alpha = 0;
 };
+
+// Whether the current device multiplies by groups of warps (wgmma, compute capability 9.0), and the build has code for
+// it (sm_90a). Then FP8 weights take these, with inputs of either kind. A row has the same bits in every tile, as
+// elsewhere.
+bool HasWgmma();
 
 // y[r] = W x[r] for r in [0, tokens).
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream);

@@ -238,10 +238,10 @@ __device__ __forceinline__ void FinishTile(const LinearParams& p, const BlockTil
 }
 
 // kernel: of tiles T. most_blocks: of a kernel whose blocks compute every gridDim.x-th tile.
-template <typename T>
+template <typename T, int kMostShared = kMaxSharedBytes>
 LaunchResult LaunchTiling(void (*kernel)(LinearParams), LinearParams p, Stream stream,
                           int64_t most_blocks = 0x7fffffff) {
-  static_assert(T::kSharedBytes <= kMaxSharedBytes);
+  static_assert(T::kSharedBytes <= kMostShared);
   p.row_tiles = (p.shape.rows + T::kOutputRows - 1) / T::kOutputRows;
   const int64_t tiles = p.row_tiles * p.token_tiles;
   if (tiles > 0x7fffffff) return {kInvalidArgument};

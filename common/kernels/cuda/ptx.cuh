@@ -41,6 +41,12 @@ __device__ __forceinline__ void CopyAsync4(void* shared, const void* global, int
                "r"(valid_bytes)
                : "memory");
 }
+// The same of 8 bytes.
+__device__ __forceinline__ void CopyAsync8(void* shared, const void* global, int valid_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(SharedAddress(shared)), "l"(global),
+               "r"(valid_bytes)
+               : "memory");
+}
 // Groups the copies begun since the last call.
 __device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most kGroups of this thread's latest groups are in flight. Other threads' copies need a barrier

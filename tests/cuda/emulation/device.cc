@@ -8,11 +8,18 @@
 #include "common/base/math.h"
 #include "tests/cuda/emulation/global_memory.h"
 #include "tests/cuda/emulation/machine.h"
+#include "tests/cuda/emulation/runtime.h"
 
 namespace moestro::cuda {
 
 std::string DeviceName() { return "emulation"; }
 bool HasFp8Mma() { return true; }
+bool SetWarpGroups(bool on) {
+  const emulation::GpuModel other;
+  emulation::Gpu().major = on ? 9 : other.major;
+  emulation::Gpu().multiprocessors = on ? 4 : other.multiprocessors;  // so that blocks compute several tiles
+  return true;
+}
 
 void* AllocateDevice(int64_t bytes) {
   constexpr int64_t kAlignment = 256;  // alignment of cudaMalloc

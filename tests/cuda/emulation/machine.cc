@@ -3,6 +3,7 @@
 #include <atomic>
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "tests/cuda/emulation/async_products.h"
 #include "tests/cuda/emulation/global_memory.h"
 #include "tests/cuda/emulation/shared_shadow.h"
 
@@ -25,15 +27,18 @@ extern const uint8_t __data_start[];
 namespace moestro::emulation {
 
 std::atomic<uintptr_t> running_stack = 0;
+std::atomic<bool> watches_registers = false;
 
 namespace {
+
+constexpr int kGroupLanes = 4 * kWarpLanes;  // of the warps that multiply together
 
 void SetStack(uintptr_t begin) { running_stack.store(begin, std::memory_order_relaxed); }
 
 // State of this thread. Host code of kernel sources uses it too, from any thread.
 thread_local bool runs_kernels = false;
 
-enum class State { kReady, kAtBarrier, kAtWarpOperation, kDone };
+enum class State { kReady, kAtBarrier, kAtWarpOperation, kAtProduct, kDone };
 
 struct Copy {
   uint8_t* to = nullptr;
@@ -56,11 +61,31 @@ struct Thread {
   // cp.async
   std::vector<Copy> open;
   std::vector<std::vector<Copy>> groups;
+  ThreadProducts products;
 };
 
 struct Warp {
   uint32_t epoch = 0;
   int waiting = 0;
+};
+
+// What a lane passes to a product.
+struct ProductInput {
+  float* d;
+  const uint32_t* a;
+  uint64_t columns;
+  bool add;
+};
+
+// Four warps that multiply together.
+struct WarpGroup {
+  int waiting = 0;
+  struct Reading {
+    std::vector<int64_t> chunks;  // of 16 bytes
+    int64_t group = 0;
+    int threads = kGroupLanes;  // that have not waited for it
+  };
+  std::vector<Reading> readings;
 };
 
 bool SameName(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
@@ -80,8 +105,13 @@ class EmulatedMachine {
   void Barrier(Site site);
   void Warp(const char* what, Site site, const void* in, void* out, Combine combine, bool orders);
   void Check(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction = nullptr);
+  void CheckRegisters(const void* address, int64_t bytes, bool write);
   void CopyAsync(void* to, const void* from, int bytes, int valid_bytes);
   void WaitCopies(size_t groups);
+  void Product(const ProductKind& kind, Site site, float* d, const uint32_t* a, uint64_t columns, bool add);
+  void WaitProducts(int groups);
+  void FenceProxy() { ++proxy_fences_[static_cast<size_t>(running_->number)]; }
+  uint32_t SharedAddress(const void* p);
   [[noreturn]] void Fail(const std::string& what);
 
   std::string finding;
@@ -96,6 +126,8 @@ class EmulatedMachine {
   void NoteDeadlock();
   std::optional<int64_t> SharedOffset(const void* address) const;
   void CheckShared(int64_t offset, int64_t bytes, Access access, bool whole_warp);
+  Accessor AccessorOf(const Thread& thread, bool whole_warp) const;
+  void Multiply(const ProductKind& kind, WarpGroup& group, Thread* lanes);
 
   const char* kernel_ = "";
   LaunchShape shape_;
@@ -104,6 +136,8 @@ class EmulatedMachine {
   const void* context_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<struct Warp> warps_;
+  std::vector<WarpGroup> warp_groups_;
+  std::vector<uint32_t> proxy_fences_;  // of each thread
   Thread* running_ = nullptr;
   int live_ = 0;
   int at_barrier_ = 0;
@@ -174,6 +208,8 @@ void EmulatedMachine::RunBlock() {
   if (StaticSharedBytes() > 0) std::memset(__start_moestro_shared, 0xff, static_cast<size_t>(StaticSharedBytes()));
   threads_ = std::vector<Thread>(static_cast<size_t>(count));
   warps_.assign(static_cast<size_t>(count / kWarpLanes), {block_epoch_, 0});
+  warp_groups_.assign(static_cast<size_t>(count / kGroupLanes), {});
+  proxy_fences_.assign(static_cast<size_t>(count), 0);
   if (bank_use != nullptr) banks_.emplace(count / kWarpLanes);
   live_ = count;
   at_barrier_ = 0;
@@ -203,6 +239,11 @@ void EmulatedMachine::RunBlock() {
         const int64_t offset = *SharedOffset(copy.to);
         shadow_.SetInFlight(offset, offset + copy.size, false);
       }
+    }
+  }
+  for (const WarpGroup& group : warp_groups_) {
+    for (const WarpGroup::Reading& reading : group.readings) {
+      for (const int64_t at : reading.chunks) shadow_.AddProducts(at, at + 16, -1);
     }
   }
   // Waiting threads cannot be unwound: the compiler assumes that the hooks never throw. Their stacks are leaked.
@@ -340,14 +381,20 @@ std::optional<int64_t> EmulatedMachine::SharedOffset(const void* address) const 
   return std::nullopt;
 }
 
+Accessor EmulatedMachine::AccessorOf(const Thread& thread, bool whole_warp) const {
+  return {thread.number,
+          {block_epoch_, warps_[static_cast<size_t>(thread.number / kWarpLanes)].epoch},
+          whole_warp,
+          proxy_fences_[static_cast<size_t>(thread.number)]};
+}
+
 void EmulatedMachine::CheckShared(int64_t offset, int64_t bytes, Access access, bool whole_warp) {
   if (offset + bytes > shape_.shared_bytes + StaticSharedBytes()) {
     Fail("access of " + std::to_string(bytes) + " bytes at " + std::to_string(offset) +
          " of shared memory, of which the block has " + std::to_string(shape_.shared_bytes));
   }
-  const Accessor by{
-      running_->number, {block_epoch_, warps_[static_cast<size_t>(running_->number / kWarpLanes)].epoch}, whole_warp};
-  const std::string wrong = shadow_.Check(offset, offset + bytes, access, by, block_begin_);
+  const std::string wrong =
+      shadow_.Check(offset, offset + bytes, access, AccessorOf(*running_, whole_warp), block_begin_);
   if (!wrong.empty()) Fail(wrong);
 }
 
@@ -365,6 +412,12 @@ void EmulatedMachine::Check(const void* address, int64_t bytes, Access access, b
     return;
   }
   const std::string wrong = GlobalMemory::Get().Check(address, bytes, access, block_number_, first_block_);
+  if (!wrong.empty()) Fail(wrong);
+}
+
+void EmulatedMachine::CheckRegisters(const void* address, int64_t bytes, bool write) {
+  if (!running_->products.active()) return;
+  const std::string wrong = running_->products.Access(address, bytes, write);
   if (!wrong.empty()) Fail(wrong);
 }
 
@@ -394,6 +447,111 @@ void EmulatedMachine::WaitCopies(size_t groups) {
   }
 }
 
+uint32_t EmulatedMachine::SharedAddress(const void* p) {
+  const std::optional<int64_t> offset = SharedOffset(p);
+  if (!offset) Fail("the shared address of something else");
+  return static_cast<uint32_t>(*offset);
+}
+
+void EmulatedMachine::Product(const ProductKind& kind, Site site, float* d, const uint32_t* a, uint64_t columns,
+                              bool add) {
+  Thread& self = *running_;
+  const size_t number = static_cast<size_t>(self.number / kGroupLanes);
+  if (number >= warp_groups_.size()) Fail(std::string(kind.what) + " of fewer than 4 warps");
+  Thread* const lanes = &threads_[number * kGroupLanes];
+  const std::string wrong = self.products.Begin(d, kind.columns / 2, a);
+  if (!wrong.empty()) Fail(wrong);
+  const ProductInput in{d, a, columns, add};
+  self.what = kind.what;
+  self.site = site;
+  self.in = &in;
+  for (int i = 0; i < kGroupLanes; ++i) {
+    if (lanes[i].state != State::kAtProduct) continue;
+    const auto& other = *static_cast<const ProductInput*>(lanes[i].in);
+    if (!SameSite(lanes[i].site, site) || other.columns != columns || other.add != add) {
+      Fail("is at " + std::string(kind.what) + ", " + ToString(site) + ", but thread " +
+           std::to_string(lanes[i].number) + " of the same four warps at another, " + ToString(lanes[i].site));
+    }
+    break;
+  }
+  self.state = State::kAtProduct;
+  WarpGroup& group = warp_groups_[number];
+  if (++group.waiting < kGroupLanes) return Yield();
+  group.waiting = 0;
+  for (int i = 0; i < kGroupLanes; ++i) lanes[i].state = State::kReady;
+  Multiply(kind, group, lanes);
+}
+
+// With g = lane / 4 and t = lane % 4, a lane of warp w has
+//   A: register r: row 16 w + g + 8 (r % 2), columns depth / 2 * (r / 2) + t * (32 / bits) and those after it
+//   D: number i: row 16 w + g + 8 (i / 2 % 2), column 8 (i / 4) + 2 t + i % 2
+void EmulatedMachine::Multiply(const ProductKind& kind, WarpGroup& group, Thread* lanes) {
+  constexpr int kRows = 64, kDepthBytes = 32;
+  const int depth = kDepthBytes * 8 / kind.bits, per_register = 32 / kind.bits;
+  const auto input = [&](int lane) { return static_cast<const ProductInput*>(lanes[lane].in); };
+  const ColumnsDescriptor descriptor(input(0)->columns);
+  if (const std::string fault = descriptor.Fault(); !fault.empty()) Fail(std::string(kind.what) + ": " + fault);
+  WarpGroup::Reading reading{{}, lanes[0].products.commits(), kGroupLanes};
+  std::vector<double> b(static_cast<size_t>(kind.columns * depth));    // [columns, depth]
+  std::vector<bool> is_zero(static_cast<size_t>(kind.columns), true);  // columns, of which many are
+  for (int column = 0; column < kind.columns; ++column) {
+    for (int chunk = 0; chunk < kDepthBytes / 16; ++chunk) {
+      const int64_t at = descriptor.Address(column, chunk);
+      if (at + 16 > shape_.shared_bytes) Fail(std::string(kind.what) + " beyond the block's shared memory");
+      const std::string wrong =
+          shadow_.CheckProduct(at, at + 16, AccessorOf(*running_, true), block_begin_, proxy_fences_);
+      if (!wrong.empty()) Fail(wrong);
+      shadow_.AddProducts(at, at + 16, 1);
+      reading.chunks.push_back(at);
+      for (int i = 0; i < depth / 2; ++i) {
+        uint32_t bits = 0;
+        std::memcpy(&bits, shared_ + at + i * kind.bits / 8, static_cast<size_t>(kind.bits / 8));
+        const double value = kind.value(bits);
+        b[static_cast<size_t>(column * depth + chunk * depth / 2 + i)] = value;
+        if (value != 0) is_zero[static_cast<size_t>(column)] = false;
+      }
+    }
+  }
+  group.readings.push_back(std::move(reading));
+  std::vector<double> a(static_cast<size_t>(kRows * depth));
+  bool is_finite = true;
+  for (int lane = 0; lane < kGroupLanes; ++lane) {
+    const int g = lane % kWarpLanes / 4, t = lane % 4;
+    for (int r = 0; r < 4; ++r) {
+      const int row = lane / kWarpLanes * 16 + g + 8 * (r % 2);
+      for (int i = 0; i < per_register; ++i) {
+        const int column = depth / 2 * (r / 2) + t * per_register + i;
+        const double value = kind.value(input(lane)->a[r] >> (kind.bits * i) & ((1u << kind.bits) - 1));
+        a[static_cast<size_t>(row * depth + column)] = value;
+        is_finite = is_finite && std::isfinite(value);
+      }
+    }
+  }
+  for (int lane = 0; lane < kGroupLanes; ++lane) {
+    std::vector<float>& values = lanes[lane].products.Values(input(lane)->d);
+    for (int i = 0; i < kind.columns / 2; ++i) {
+      const int row = lane / kWarpLanes * 16 + lane % kWarpLanes / 4 + 8 * (i / 2 % 2);
+      const int column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+      double sum = input(lane)->add ? double{values[static_cast<size_t>(i)]} : 0.0;
+      for (int k = 0; k < depth && !(is_zero[static_cast<size_t>(column)] && is_finite); ++k) {
+        sum += a[static_cast<size_t>(row * depth + k)] * b[static_cast<size_t>(column * depth + k)];
+      }
+      values[static_cast<size_t>(i)] = kind.round(sum);
+    }
+  }
+}
+
+void EmulatedMachine::WaitProducts(int groups) {
+  const size_t number = static_cast<size_t>(running_->number / kGroupLanes);
+  if (number >= warp_groups_.size()) return;
+  const auto [first, end] = running_->products.Wait(groups);
+  for (WarpGroup::Reading& reading : warp_groups_[number].readings) {
+    if (reading.group < first || reading.group >= end || --reading.threads > 0) continue;
+    for (const int64_t at : reading.chunks) shadow_.AddProducts(at, at + 16, -1);
+  }
+  std::erase_if(warp_groups_[number].readings, [](const auto& reading) { return reading.threads == 0; });
+}
+
 }  // namespace
 
 std::recursive_mutex& Turn() {
@@ -406,6 +564,7 @@ bool RunGrid(const char* kernel, const LaunchShape& shape, ThreadBody thread, co
   runs_kernels = true;
   const bool ok = the_machine.Run(kernel, shape, thread, context);
   runs_kernels = false;
+  watches_registers.store(false, std::memory_order_relaxed);
   return ok;
 }
 void CountBankConflicts(BankUse* use) { the_machine.bank_use = use; }
@@ -434,6 +593,9 @@ void SyncWarp(Site site) { the_machine.Warp("__syncwarp", site, nullptr, nullptr
 void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction) {
   if (runs_kernels && the_machine.is_checking()) the_machine.Check(address, bytes, access, whole_warp, instruction);
 }
+void CheckRegisters(const void* address, int64_t bytes, bool write) {
+  if (runs_kernels && the_machine.is_checking()) the_machine.CheckRegisters(address, bytes, write);
+}
 void CheckAlignment(const char* what, const void* address, int64_t alignment) {
   if (reinterpret_cast<uintptr_t>(address) % static_cast<uint64_t>(alignment) == 0) return;
   the_machine.Fail(std::string(what) + ": the address is not a multiple of " + std::to_string(alignment));
@@ -451,6 +613,17 @@ void CommitCopies() {
   Thread& t = the_machine.thread();
   t.groups.push_back(std::exchange(t.open, {}));
 }
+void Product(const ProductKind& kind, Site site, float* d, const uint32_t* a, uint64_t columns, bool add) {
+  the_machine.Product(kind, site, d, a, columns, add);
+}
+void FenceProducts() {
+  watches_registers.store(true, std::memory_order_relaxed);
+  the_machine.thread().products.Fence();
+}
+void CommitProducts() { the_machine.thread().products.Commit(); }
+void WaitProducts(int groups) { the_machine.WaitProducts(groups); }
+void FenceProxy() { the_machine.FenceProxy(); }
+uint32_t SharedAddress(const void* shared) { return the_machine.SharedAddress(shared); }
 void WaitCopies(int groups) { the_machine.WaitCopies(static_cast<size_t>(groups)); }
 void Fail(const std::string& what) { the_machine.Fail(what); }
 

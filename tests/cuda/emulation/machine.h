@@ -7,7 +7,8 @@
 //   - access outside all buffers of device memory (global_memory.h), exact to the byte; reads through a null pointer
 //   - shared memory: access beyond the launch's request; reading bytes that the block never wrote; two threads
 //     accessing the same byte, one of them writing, without a barrier in between; accessing bytes that cp.async has in
-//     flight
+//     flight; writing bytes that wgmma is reading
+//   - wgmma: reading bytes whose writer has not fenced them; accessing its registers too early (async_products.h)
 //   - global memory: reading unwritten bytes; a block accessing bytes that another block of the same launch wrote
 //   - a barrier or warp operation that some threads reach at another place of the source, or never (deadlock)
 // The first finding ends the launch, which then returns an error. Threads may launch and copy: they take turns.
@@ -84,6 +85,11 @@ inline bool IsOnStack(const void* address) {
   return reinterpret_cast<uintptr_t>(address) - running_stack.load(std::memory_order_relaxed) < kStackBytes;
 }
 
+// Whether the running kernel has registers that products may hold (async_products.h): then accesses to stacks go to
+// CheckRegisters.
+extern std::atomic<bool> watches_registers;
+void CheckRegisters(const void* address, int64_t bytes, bool write);
+
 enum class Access { kRead, kWrite, kAtomic };
 // Checks an access of the running thread beyond its stack. `whole_warp`: any lane may be the one whose registers it
 // fills. `instruction`: identifies accesses for counting bank conflicts.
@@ -92,12 +98,31 @@ void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_w
 // For accesses with addresses that instructions require to be aligned.
 void CheckAlignment(const char* what, const void* address, int64_t alignment);
 
-// cp.async of `bytes`, 4 or 16: they arrive when the thread waits for the group, not earlier. Copies valid_bytes of
+// cp.async of `bytes`, 4, 8 or 16: they arrive when the thread waits for the group, not earlier. Copies valid_bytes of
 // `from` and zeroes the rest.
 void CopyAsync(void* shared, const void* global, int bytes, int valid_bytes);
 void CommitCopies();
 // Waits until at most `groups` of the latest groups are in flight.
 void WaitCopies(int groups);
+
+// wgmma: 4 warps multiply A [64, depth], in registers of `bits` bits an element, with B [depth, columns] in shared
+// memory. The result is there once the thread has waited for the product's group.
+struct ProductKind {
+  const char* what;
+  int columns;
+  int bits;
+  double (*value)(uint32_t bits);
+  float (*round)(double sum);
+};
+void Product(const ProductKind& kind, Site site, float* d, const uint32_t* a, uint64_t columns, bool add);
+void FenceProducts();
+void CommitProducts();
+// Waits until at most `groups` of the latest groups are in flight.
+void WaitProducts(int groups);
+// fence.proxy.async: products may read what the thread has written to shared memory.
+void FenceProxy();
+// As descriptors have it.
+uint32_t SharedAddress(const void* shared);
 
 [[noreturn]] void Fail(const std::string& what);
 

@@ -14,6 +14,8 @@ double ExactE4M3(uint32_t code) {
   return (code & 0x80) != 0 ? -magnitude : magnitude;
 }
 
+}  // namespace
+
 double E4M3Value(uint32_t code) {
   static const std::array<double, 256> values = [] {
     std::array<double, 256> all;
@@ -23,13 +25,15 @@ double E4M3Value(uint32_t code) {
   return values[code];
 }
 
-double S8Value(uint32_t code) { return static_cast<int8_t>(code); }
-
 float CutToFloat(double value) {
   const float rounded = static_cast<float>(value);
   if (std::isnan(value) || std::isinf(rounded) || std::fabs(double{rounded}) <= std::fabs(value)) return rounded;
   return std::nextafterf(rounded, 0.0f);
 }
+
+namespace {
+
+double S8Value(uint32_t code) { return static_cast<int8_t>(code); }
 
 // Sums of products of bytes are exact in a double.
 int32_t CutToInt(double value) { return static_cast<int32_t>(static_cast<int64_t>(value)); }

@@ -21,6 +21,9 @@ inline double Bf16Value(uint32_t bits) {
   return value;
 }
 
+double E4M3Value(uint32_t code);
+float CutToFloat(double value);  // as sums are cut, see below
+
 // D = A B + C for A [16, depth] and B [depth, 8] with elements of `bits` bits, 32 / bits per register: depth 16 with 16
 // bits, 32 with 8. With g = lane / 4 and t = lane % 4, a lane's registers hold
 //   A: register r: row g + 8 (r % 2), columns depth / 2 * (r / 2) + t * (32 / bits) and those after it

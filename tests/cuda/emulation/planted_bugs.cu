@@ -2,6 +2,7 @@
 
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/ptx.cuh"
+#include "common/kernels/cuda/wgmma.cuh"
 #include "tests/cuda/emulation/planted_bugs.h"
 
 namespace moestro::cuda {
@@ -83,6 +84,43 @@ __global__ void MultiplyFp8(bool exchanged, const uint8_t* a, const uint8_t* b, 
   for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
 }
 
+__global__ void MultiplyByGroup(PlantedProduct how, const uint8_t* a, const uint8_t* b, float* out) {
+  using enum PlantedProduct;
+  constexpr int kDepth = 32, kColumns = 16;
+  uint8_t* const shared = SwizzledShared() + (how == kUnaligned ? kSwizzledRowBytes : 0);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, g = lane / 4, t = lane % 4;
+  const auto place = [&](int column, int chunk) {
+    return shared + column * kSwizzledRowBytes + (how == kNotSwizzled ? chunk : SwizzledPlace(column, chunk)) * 16;
+  };
+  if (thread < 2 * kColumns) {
+    *reinterpret_cast<uint4*>(place(thread / 2, thread % 2)) = reinterpret_cast<const uint4*>(b)[thread];
+  }
+  uint32_t operand[4];
+  for (int r = 0; r < 4; ++r) {
+    const int from = how == kExchanged ? r ^ 2 : r;
+    operand[r] =
+        *reinterpret_cast<const uint32_t*>(a + (thread / 32 * 16 + g + from % 2 * 8) * kDepth + from / 2 * 16 + 4 * t);
+  }
+  if (how != kNoFenceOfWrites) FenceWrites();
+  if (how != kNoBarrier) __syncthreads();
+  float sums[8];
+  FenceProducts();
+  if (how == kNoFence) operand[0] ^= 1;
+  ProductE4M3(sums, operand, SwizzledRows(shared) - (how == kStride ? uint64_t{kSwizzledAtomBytes / 16} << 32 : 0),
+              false);
+  if (how != kNoCommit) CommitProducts();
+  if (how == kChangesOperand) operand[0] ^= 1;
+  if (how == kOverwritesColumns) {
+    __syncthreads();
+    if (thread == 0) *place(0, 0) = 0;
+  }
+  if (how != kReadsSums) WaitProducts<0>(sums, operand);
+  for (int i = 0; i < 8; ++i) {
+    out[(thread / 32 * 16 + g + i / 2 % 2 * 8) * kColumns + i / 4 * 8 + 2 * t + i % 2] = sums[i];
+  }
+  if (how == kReadsSums) WaitProducts<0>(sums, operand);
+}
+
 __global__ void Sum(bool atomic, float* out) {
   if (threadIdx.x != 0) return;
   if (atomic) {
@@ -132,6 +170,9 @@ LaunchResult LaunchProduct(bool exchanged, const uint16_t* a, const uint16_t* b,
 }
 LaunchResult LaunchFp8Product(bool exchanged, const uint8_t* a, const uint8_t* b, float* out) {
   return Launch("product", MultiplyFp8, dim3(1), dim3(kThreads), 0, nullptr, exchanged, a, b, out);
+}
+LaunchResult LaunchGroupProduct(PlantedProduct how, const uint8_t* a, const uint8_t* b, float* out) {
+  return Launch("group product", MultiplyByGroup, dim3(1), dim3(128), 3 * kSwizzledAtomBytes, nullptr, how, a, b, out);
 }
 LaunchResult LaunchSum(bool atomic, float* out) {
   return Launch("sum", Sum, dim3(2), dim3(kThreads), 0, nullptr, atomic, out);

@@ -1,4 +1,4 @@
-// Kernels with one bug each, and their correct forms. All run one block of 64 threads.
+// Kernels with one bug each, and their correct forms. All but one run one block of 64 threads.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,24 @@ LaunchResult LaunchNeighbours(Neighbours how, const float* in, float* out);
 LaunchResult LaunchProduct(bool exchanged, const uint16_t* a, const uint16_t* b, float* out);
 // The same of FP8, A [16, 32] and B [32, 8].
 LaunchResult LaunchFp8Product(bool exchanged, const uint8_t* a, const uint8_t* b, float* out);
+
+enum class PlantedProduct {
+  kRight,
+  kReadsSums,          // before they are there
+  kNoCommit,           // so the wait is for nothing
+  kChangesOperand,     // before the wait
+  kOverwritesColumns,  // before the wait
+  kNoFence,            // between the operand's registers and the product
+  kNoFenceOfWrites,    // to shared memory
+  kNoBarrier,          // after these writes
+  kUnaligned,          // the columns' atoms
+  // The result is wrong:
+  kNotSwizzled,
+  kStride,
+  kExchanged,  // two registers of A
+};
+// out [64, 16] = a [64, 32] b [16, 32] transposed, FP8, by four warps at once: a block of 128 threads.
+LaunchResult LaunchGroupProduct(PlantedProduct how, const uint8_t* a, const uint8_t* b, float* out);
 
 // Two blocks add to one number, with an atomic addition or (the bug) without.
 LaunchResult LaunchSum(bool atomic, float* out);

@@ -112,6 +112,47 @@ TEST_F(PlantedBugsTest, WrongFragmentIndex) {
   }
 }
 
+TEST_F(PlantedBugsTest, ProductsOfWarpGroups) {
+  constexpr int kRows = 64, kDepth = 32, kColumns = 16;
+  std::vector<uint8_t> a, b;
+  for (const float number : RandomFloats(kRows * kDepth, 6)) a.push_back(ToE4M3(number));
+  for (const float number : RandomFloats(kColumns * kDepth, 7)) b.push_back(ToE4M3(number));
+  const DeviceArray<uint8_t> device_a(a), device_b(b);
+  const DeviceArray<float> out(kRows * kColumns);
+  const auto launch = [&](PlantedProduct how) {
+    return LaunchGroupProduct(how, device_a.get(), device_b.get(), out.get());
+  };
+  const auto count_wrong = [&](PlantedProduct how) {
+    EXPECT_TRUE(Ran(launch(how)));
+    const std::vector<float> got = out.Download();
+    int wrong = 0;
+    for (int i = 0; i < kRows * kColumns; ++i) {
+      double sum = 0, magnitude = 0;
+      for (int k = 0; k < kDepth; ++k) {
+        const double term = double{FromE4M3(a[static_cast<size_t>(i / kColumns * kDepth + k)])} *
+                            FromE4M3(b[static_cast<size_t>(i % kColumns * kDepth + k)]);
+        sum += term;
+        magnitude += std::fabs(term);
+      }
+      wrong += std::fabs(got[static_cast<size_t>(i)] - sum) <= Gamma(kMmaRoundings) * magnitude ? 0 : 1;
+    }
+    return wrong;
+  };
+  EXPECT_EQ(count_wrong(PlantedProduct::kRight), 0);
+  EXPECT_GT(count_wrong(PlantedProduct::kExchanged), kRows * kColumns * 9 / 10);
+  EXPECT_GT(count_wrong(PlantedProduct::kStride), kRows * kColumns / 3);  // columns 8 .. 15 are the first ones
+  ExpectFinding(launch(PlantedProduct::kReadsSums), "access to an accumulator of wgmma before the wait");
+  ExpectFinding(launch(PlantedProduct::kNoCommit), "access to an accumulator of wgmma before the wait");
+  ExpectFinding(launch(PlantedProduct::kChangesOperand), "write to operand A of wgmma before the wait");
+  ExpectFinding(launch(PlantedProduct::kOverwritesColumns), "which wgmma may be reading");
+  ExpectFinding(launch(PlantedProduct::kNoFence), "without wgmma.fence between");
+  ExpectFinding(launch(PlantedProduct::kNoFenceOfWrites), "has not called fence.proxy.async since it wrote it");
+  ExpectFinding(launch(PlantedProduct::kNoBarrier), "no barrier lies between");
+  ExpectFinding(launch(PlantedProduct::kUnaligned), "not aligned to 8 of them");
+  // Half of the chunks that it reads, nobody has written.
+  ExpectFinding(launch(PlantedProduct::kNotSwizzled), "which this block has not written");
+}
+
 TEST_F(PlantedBugsTest, BlocksThatMeetInGlobalMemory) {
   const DeviceArray<float> sum(std::vector<float>(1, 0.0f));
   ASSERT_TRUE(Ran(LaunchSum(true, sum.get())));

@@ -240,7 +240,17 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? Gpu().multiprocessors : Gpu().registers_read_only ? 1 : 0;
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = Gpu().multiprocessors;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = Gpu().major;
+      break;
+    case cudaDevAttrHostRegisterReadOnlySupported:
+      *value = Gpu().registers_read_only ? 1 : 0;
+      break;
+  }
   return cudaSuccess;
 }
 

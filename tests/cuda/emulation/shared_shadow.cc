@@ -29,6 +29,7 @@ std::string SharedShadow::Check(int64_t begin, int64_t end, Access access, const
     Byte& byte = bytes_[static_cast<size_t>(i)];
     const auto at = [i] { return " of shared memory, byte " + std::to_string(i); };
     if (byte.in_flight) return "access" + at() + ", while cp.async is filling it";
+    if (access != Access::kRead && byte.products > 0) return "write" + at() + ", which wgmma may be reading";
     const bool written = byte.written.block >= begin_of_block;
     if (access != Access::kWrite && !written) return "read" + at() + ", which this block has not written";
     if (written && Unordered(byte.writer, byte.written, by) && !(access == Access::kAtomic && byte.atomic)) {
@@ -51,12 +52,33 @@ std::string SharedShadow::Check(int64_t begin, int64_t end, Access access, const
     byte.written = by.when;
     byte.writer = static_cast<int16_t>(by.thread);
     byte.atomic = access == Access::kAtomic;
+    byte.fences = by.proxy_fences;
   }
   return {};
 }
 
+std::string SharedShadow::CheckProduct(int64_t begin, int64_t end, const Accessor& by, uint32_t begin_of_block,
+                                       const std::vector<uint32_t>& proxy_fences) {
+  std::string wrong = Check(begin, end, Access::kRead, by, begin_of_block);
+  for (int64_t i = begin; i < end && wrong.empty(); ++i) {
+    const Byte& byte = bytes_[static_cast<size_t>(i)];
+    if (byte.fences == proxy_fences[static_cast<size_t>(byte.writer)]) {
+      wrong = "wgmma reads shared memory, byte " + std::to_string(i) + ": thread " + std::to_string(byte.writer) +
+              " has not called fence.proxy.async since it wrote it";
+    }
+  }
+  return wrong;
+}
+
 void SharedShadow::SetInFlight(int64_t begin, int64_t end, bool in_flight) {
   for (int64_t i = begin; i < end; ++i) bytes_[static_cast<size_t>(i)].in_flight = in_flight;
+}
+
+void SharedShadow::AddProducts(int64_t begin, int64_t end, int products) {
+  for (int64_t i = begin; i < end; ++i) {
+    Byte& byte = bytes_[static_cast<size_t>(i)];
+    byte.products = static_cast<int16_t>(byte.products + products);
+  }
 }
 
 }  // namespace moestro::emulation

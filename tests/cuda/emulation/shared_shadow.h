@@ -20,6 +20,7 @@ struct Accessor {
   int thread = 0;  // index in the block
   Moment when;
   bool whole_warp = false;
+  uint32_t proxy_fences = 0;  // of the thread so far
 };
 
 class SharedShadow {
@@ -29,7 +30,13 @@ class SharedShadow {
   // The fault of the access, or nothing. begin_of_block: the block's first Moment::block; older writes do not count.
   std::string Check(int64_t begin, int64_t end, Access access, const Accessor& by, uint32_t begin_of_block);
 
+  // The same of a read by wgmma. proxy_fences: of each thread so far; the writer's must have been fenced since.
+  std::string CheckProduct(int64_t begin, int64_t end, const Accessor& by, uint32_t begin_of_block,
+                           const std::vector<uint32_t>& proxy_fences);
+
   void SetInFlight(int64_t begin, int64_t end, bool in_flight);
+  // Products that read the bytes begin (1) or are done (-1).
+  void AddProducts(int64_t begin, int64_t end, int products);
 
  private:
   enum class Readers : uint8_t { kOne, kOneWarp, kSeveralWarps };
@@ -39,6 +46,8 @@ class SharedShadow {
     Readers readers = Readers::kOne;
     bool atomic = false;     // whether the last write was atomic
     bool in_flight = false;  // in flight by cp.async
+    int16_t products = 0;    // of wgmma, that may be reading it
+    uint32_t fences = 0;     // of its writer, when it was written
   };
 
   static bool Unordered(int other, Moment then, const Accessor& by);

@@ -12,10 +12,18 @@ using moestro::emulation::IsOnStack;
 
 // Inlined, so that the return address is the kernel's.
 [[gnu::always_inline]] inline void Read(const void* p, int64_t bytes) {
-  if (!IsOnStack(p)) moestro::emulation::CheckAccess(p, bytes, Access::kRead, false, __builtin_return_address(0));
+  if (!IsOnStack(p)) {
+    moestro::emulation::CheckAccess(p, bytes, Access::kRead, false, __builtin_return_address(0));
+  } else if (moestro::emulation::watches_registers.load(std::memory_order_relaxed)) {
+    moestro::emulation::CheckRegisters(p, bytes, false);
+  }
 }
 [[gnu::always_inline]] inline void Write(const void* p, int64_t bytes) {
-  if (!IsOnStack(p)) moestro::emulation::CheckAccess(p, bytes, Access::kWrite, false, __builtin_return_address(0));
+  if (!IsOnStack(p)) {
+    moestro::emulation::CheckAccess(p, bytes, Access::kWrite, false, __builtin_return_address(0));
+  } else if (moestro::emulation::watches_registers.load(std::memory_order_relaxed)) {
+    moestro::emulation::CheckRegisters(p, bytes, true);
+  }
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "common/kernels/cuda/attention.h"
 #include "common/kernels/cuda/decode_attention.h"
 #include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/fp8_inputs.h"
 #include "common/kernels/cuda/head_linear.h"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/routing.h"
@@ -82,15 +83,25 @@ std::string Shape(std::initializer_list<int64_t> sizes) {
 constexpr int64_t kTokens[] = {1, 2, 6, 128, 512, 1024, 4096};
 constexpr int64_t kStepRows[] = {1, 2, 6};
 
+// The rows in FP8 codes.
+std::unique_ptr<DeviceArray<uint8_t>> Encode(const DeviceArray<uint16_t>& x, int64_t rows, int64_t cols) {
+  auto codes = std::make_unique<DeviceArray<uint8_t>>(rows * Fp8RowBytes(cols));
+  Check(LaunchEncodeFp8({.x = x.get(), .x_stride = cols, .rows = rows, .cols = cols, .out = codes->get()}, nullptr));
+  return codes;
+}
+
 void TimeLinear(const char* name, DType dtype, int64_t rows, int64_t cols, int64_t tokens,
-                std::vector<KernelRow>& table) {
+                std::vector<KernelRow>& table, bool coded = false) {
   const Weights weights(dtype, rows, cols);
   const auto x = Random<uint16_t>(tokens * cols, RandomBf16);
+  const auto codes = coded ? Encode(*x, tokens, cols) : nullptr;
   const DeviceArray<float> y(tokens * rows);
-  const LinearShape shape{
+  LinearShape shape{
       .dtype = dtype, .rows = rows, .cols = cols, .x = x->get(), .x_stride = cols, .y = y.get(), .y_stride = rows};
+  if (coded) shape.codes = codes->get();
   const double seconds = SecondsOf([&] { return LaunchLinear(shape, weights.pointers(), tokens, nullptr); });
-  table.push_back({std::string(name) + " " + DTypeName(dtype), Shape({rows, cols, tokens}), seconds,
+  table.push_back({std::string(name) + " " + DTypeName(dtype) + (coded ? ", inputs in FP8" : ""),
+                   Shape({rows, cols, tokens}), seconds,
                    static_cast<double>(PackedBytes(dtype, rows, cols) + tokens * (2 * cols + 4 * rows)),
                    2.0 * static_cast<double>(rows * cols) * static_cast<double>(tokens)});
 }
@@ -115,7 +126,7 @@ void TimeGateUp(int64_t tokens, std::vector<KernelRow>& table) {
 
 // As many experts as one launch takes, each with its average number of rows for a prompt of `tokens`: gate and up with
 // SiLU, as in prefill.
-void TimeExperts(int64_t tokens, std::vector<KernelRow>& table) {
+void TimeExperts(int64_t tokens, std::vector<KernelRow>& table, bool coded = false) {
   constexpr int64_t kTogether = kMaxMatrices;
   const int64_t per_expert = tokens * kChosen / kExperts, routed = per_expert * kTogether;
   std::vector<std::unique_ptr<Weights>> weights;
@@ -130,6 +141,7 @@ void TimeExperts(int64_t tokens, std::vector<KernelRow>& table) {
   // Every row of `routed` chose one of them.
   for (int64_t i = 0; i < routed; ++i) ids.push_back(static_cast<int32_t>(i % kTogether));
   const auto x = Random<uint16_t>(routed * kHidden, RandomBf16);
+  const auto codes = coded ? Encode(*x, routed, kHidden) : nullptr;
   const DeviceArray<uint16_t> y(routed * kExpertWidth);
   const DeviceArray<int32_t> device_ids(ids), begin(kTogether + 1), row_of(routed), routed_of(routed),
       small_begin(kTogether + 1), large_begin(kTogether + 1);
@@ -137,13 +149,14 @@ void TimeExperts(int64_t tokens, std::vector<KernelRow>& table) {
   const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
                          large.get(), small_begin.get(), large_begin.get()};
   Check(LaunchPlanExperts(device_ids.get(), 1, routed, 1, kTogether, plan, nullptr));
-  const LinearShape shape{.dtype = DType::kF8E4M3,
-                          .rows = kExpertWidth,
-                          .cols = kHidden,
-                          .x = x->get(),
-                          .x_stride = kHidden,
-                          .y = y.get(),
-                          .y_stride = kExpertWidth};
+  LinearShape shape{.dtype = DType::kF8E4M3,
+                    .rows = kExpertWidth,
+                    .cols = kHidden,
+                    .x = x->get(),
+                    .x_stride = kHidden,
+                    .y = y.get(),
+                    .y_stride = kExpertWidth};
+  if (coded) shape.codes = codes->get();
   const auto run = [&](bool is_small) {
     const int32_t* first = is_small ? plan.small_begin : plan.large_begin;
     return LaunchGroupedGateUp(
@@ -161,10 +174,11 @@ void TimeExperts(int64_t tokens, std::vector<KernelRow>& table) {
     const LaunchResult result = run(false);
     return result.ok() ? run(true) : result;
   });
-  table.push_back({"grouped gate and up F8_E4M3, " + std::to_string(kTogether) + " experts",
-                   Shape({2 * kExpertWidth, kHidden, per_expert}), seconds,
-                   static_cast<double>(kTogether * 2 * kExpertWidth * kHidden + routed * 2 * (kHidden + kExpertWidth)),
-                   2.0 * 2 * kExpertWidth * kHidden * static_cast<double>(routed)});
+  table.push_back(
+      {"grouped gate and up F8_E4M3, " + std::to_string(kTogether) + " experts" + (coded ? ", inputs in FP8" : ""),
+       Shape({2 * kExpertWidth, kHidden, per_expert}), seconds,
+       static_cast<double>(kTogether * 2 * kExpertWidth * kHidden + routed * 2 * (kHidden + kExpertWidth)),
+       2.0 * 2 * kExpertWidth * kHidden * static_cast<double>(routed)});
 }
 
 void TimeAttention(int64_t heads, int64_t rows, std::vector<KernelRow>& table) {
@@ -410,6 +424,11 @@ void TimeAll(std::vector<KernelRow>& table, const Done& done) {
   done();
   for (const int64_t tokens : {512, 4096, 16384}) TimeExperts(tokens, table);
   done();
+  if (HasNativeFp8Mma() || HasWgmma()) {  // their ratios, to the rate of BF16, may exceed 1
+    for (const int64_t tokens : {128, 1024, 4096}) TimeLinear("o", DType::kF8E4M3, kHidden, 16384, tokens, table, true);
+    for (const int64_t tokens : {512, 4096, 16384}) TimeExperts(tokens, table, true);
+    done();
+  }
   for (const int64_t rows : {128, 1024, 4096, 16384}) TimeAttention(16, rows, table);
   done();
   for (const DecodeShape& shape : {kDeepSeekV3Decode, kQwen3Decode}) {

@@ -28,6 +28,7 @@ bool HasFp8Mma() {
   const cudaDeviceProp properties = Properties();
   return properties.major * 10 + properties.minor >= 89;
 }
+bool SetWarpGroups(bool on) { return on == (Properties().major == 9); }
 
 void* AllocateDevice(int64_t bytes) {
   void* memory = nullptr;

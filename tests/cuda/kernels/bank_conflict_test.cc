@@ -36,10 +36,8 @@ TEST(BankConflictTest, CountsThoseOfAStride) {
   }
 }
 
-TEST(BankConflictTest, LinearHasNone) {
+void CheckLinear(const std::vector<DType>& types) {
   constexpr int64_t kRows = 128, kCols = 256;
-  std::vector<DType> types = {DType::kF8E4M3, DType::kBF16, DType::kF16, DType::kI8};
-  types.insert(types.end(), std::begin(moestro::testing::kBlockFormats), std::end(moestro::testing::kBlockFormats));
   for (const DType dtype : types) {
     for (const int64_t tokens : {16, 128}) {
       const DeviceArray<uint8_t> weights(
@@ -67,7 +65,28 @@ TEST(BankConflictTest, LinearHasNone) {
   }
 }
 
-TEST(BankConflictTest, LinearOfFp8CodesHasNone) {
+TEST(BankConflictTest, LinearHasNone) {
+  std::vector<DType> types = {DType::kF8E4M3, DType::kBF16, DType::kF16, DType::kI8};
+  types.insert(types.end(), std::begin(moestro::testing::kBlockFormats), std::end(moestro::testing::kBlockFormats));
+  CheckLinear(types);
+}
+
+TEST(BankConflictTest, LinearOfWarpGroupsHasNone) {
+  SetWarpGroups(true);
+  CheckLinear({DType::kF8E4M3});
+  SetWarpGroups(false);
+}
+
+// Of products of groups of warps, if on.
+class LinearOfCodesTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { SetWarpGroups(GetParam()); }
+  void TearDown() override { SetWarpGroups(false); }
+};
+INSTANTIATE_TEST_SUITE_P(Of, LinearOfCodesTest, ::testing::Bool(),
+                         [](const auto& groups) { return groups.param ? "WarpGroups" : "Warps"; });
+
+TEST_P(LinearOfCodesTest, HasNone) {
   constexpr int64_t kRows = 128, kCols = 256;
   const DeviceArray<uint8_t> weights(std::vector<uint8_t>(kRows * kCols, 56));
   const DeviceArray<float> scales(std::vector<float>(2, 1.0f));

@@ -181,7 +181,7 @@ TEST_P(CudaLinearBlocksTest, WeightsAreExact) {
 }
 
 // Row r holds code r in one column and zeros elsewhere: with inputs of 1, each output is the code's exact value.
-TEST(CudaLinearTest, AllFp8CodesAreExact) {
+void CheckAllFp8Codes() {
   constexpr int64_t kCols = 132, kStride = 136;
   for (const int64_t col : {0, 1, 2, 3, 70, 127, 128, 131}) {
     std::vector<uint8_t> row_major(256 * kCols, 0);
@@ -215,6 +215,8 @@ TEST(CudaLinearTest, AllFp8CodesAreExact) {
   }
 }
 
+TEST(CudaLinearTest, AllFp8CodesAreExact) { CheckAllFp8Codes(); }
+
 // As above, a launch for each upper byte. Infinities and NaN too.
 TEST(CudaLinearTest, AllF16WeightsAreExact) {
   constexpr int64_t kRows = 256, kCols = 4;
@@ -247,15 +249,15 @@ TEST(CudaLinearTest, AllF16WeightsAreExact) {
   }
 }
 
-TEST(CudaLinearTest, AddsAndRoundsAsAsked) {
-  constexpr int64_t kRows = 70, kCols = 64, kTokens = 3;
+void CheckOutputs(int64_t tokens) {
+  constexpr int64_t kRows = 70, kCols = 64;
   const Matrix m = RandomMatrix(DType::kF8E4M3, kRows, kCols);
-  const PaddedInputs x(kTokens, kCols);
-  const std::vector<float> before = RandomFloats(kTokens * 72, 3);
+  const PaddedInputs x(tokens, kCols);
+  const std::vector<float> before = RandomFloats(tokens * 72, 3);
   for (const int64_t stride : {70, 72}) {
-    const DeviceArray<float> plain(kTokens * stride);
+    const DeviceArray<float> plain(tokens * stride);
     const DeviceArray<float> sum(before);
-    const DeviceArray<uint16_t> bf16(kTokens * stride);
+    const DeviceArray<uint16_t> bf16(tokens * stride);
     LinearShape shape{.dtype = DType::kF8E4M3,
                       .rows = kRows,
                       .cols = kCols,
@@ -263,16 +265,16 @@ TEST(CudaLinearTest, AddsAndRoundsAsAsked) {
                       .x_stride = x.stride,
                       .y = plain.get(),
                       .y_stride = stride};
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
     shape.y = sum.get();
     shape.output = LinearOutput::kAddF32;
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
     shape.y = bf16.get();
     shape.output = LinearOutput::kBf16;
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
     const std::vector<float> y = plain.Download(), y_sum = sum.Download();
     const std::vector<uint16_t> y_bf16 = bf16.Download();
-    for (int64_t i = 0; i < kTokens * stride; ++i) {
+    for (int64_t i = 0; i < tokens * stride; ++i) {
       if (i % stride >= kRows) continue;
       const auto at = static_cast<size_t>(i);
       ASSERT_EQ(y_sum[at], before[at] + y[at]);
@@ -280,6 +282,8 @@ TEST(CudaLinearTest, AddsAndRoundsAsAsked) {
     }
   }
 }
+
+TEST(CudaLinearTest, AddsAndRoundsAsAsked) { CheckOutputs(3); }
 
 // Rows by expert, some experts without rows, rows of x in any order and repeated.
 void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& counts, int64_t rows, int64_t cols) {
@@ -351,27 +355,26 @@ TEST(CudaLinearTest, GroupsOfAnySizeInLargeTiles) {
 }
 
 // More tiles than a launch has blocks, which compute several then; and room for many more that do not exist. The bits
-// are those of all tokens through one matrix.
-TEST(CudaLinearTest, ABlockComputesSeveralTilesOfGroups) {
+// are those of all tokens through one matrix. count: of tiles, of one token each; gate and up have 7 row tiles of each.
+void CheckSeveralTilesOfGroups(int32_t count) {
   constexpr int64_t kRows = 448, kCols = 4;
-  constexpr int32_t kTiles = 150;  // of one token each; gate and up: 7 row tiles of each, 1050 in all
   const Matrix gate = RandomMatrix(DType::kF8E4M3, kRows, kCols, 1), up = RandomMatrix(DType::kF8E4M3, kRows, kCols, 2);
-  const PaddedInputs x(kTiles, kCols);
+  const PaddedInputs x(count, kCols);
   std::vector<TokenTile> tiles;
-  for (int32_t i = 0; i < kTiles; ++i) tiles.push_back({0, i, 1});
+  for (int32_t i = 0; i < count; ++i) tiles.push_back({0, i, 1});
   const DeviceArray<TokenTile> device_tiles(tiles);
-  const DeviceArray<int32_t> range(std::vector<int32_t>{0, kTiles});
+  const DeviceArray<int32_t> range(std::vector<int32_t>{0, count});
   LinearGroups groups{.matrices = {},
                       .first_group = 0,
                       .tiles = device_tiles.get(),
                       .first_tile = range.get(),
                       .end_tile = range.get() + 1,
-                      .max_tiles = 10 * kTiles,
+                      .max_tiles = 10 * count,
                       .tile_tokens = kLargeTile};
   groups.matrices.of[0] = gate.pointers();
   MatrixList ups;
   ups.of[0] = up.pointers();
-  const DeviceArray<uint16_t> by_groups(kTiles * kRows), at_once(kTiles * kRows);
+  const DeviceArray<uint16_t> by_groups(count * kRows), at_once(count * kRows);
   LinearShape shape{.dtype = DType::kF8E4M3,
                     .rows = kRows,
                     .cols = kCols,
@@ -381,9 +384,11 @@ TEST(CudaLinearTest, ABlockComputesSeveralTilesOfGroups) {
                     .y_stride = kRows};
   ASSERT_TRUE(Ran(LaunchGroupedGateUp(shape, groups, ups, nullptr)));
   shape.y = at_once.get();
-  ASSERT_TRUE(Ran(LaunchGateUp(shape, gate.pointers(), up.pointers(), kTiles, nullptr)));
+  ASSERT_TRUE(Ran(LaunchGateUp(shape, gate.pointers(), up.pointers(), count, nullptr)));
   EXPECT_EQ(by_groups.Download(), at_once.Download());
 }
+
+TEST(CudaLinearTest, ABlockComputesSeveralTilesOfGroups) { CheckSeveralTilesOfGroups(150); }
 
 TEST(CudaLinearTest, GroupsOfInt8) {
   CheckGrouped(DType::kI8, kSmallTile, {5, 0, 18}, 66, 68);
@@ -576,6 +581,43 @@ TEST(CudaLinearTest, BitsDoNotDependOnTheTile) {
   }
 }
 TEST_P(CudaLinearBlocksTest, BitsDoNotDependOnTheTile) { CheckTiles(GetParam(), RoundUp(800, unit())); }
+
+// FP8 weights by products of groups of warps.
+class CudaWarpGroupsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!SetWarpGroups(true)) GTEST_SKIP() << DeviceName() << " has no products of groups of warps";
+  }
+  void TearDown() override { SetWarpGroups(false); }
+};
+
+TEST_F(CudaWarpGroupsTest, AgainstDouble) {
+  CheckDense(DType::kF8E4M3, 1, 1, 17);
+  CheckDense(DType::kF8E4M3, 63, 127, 18);
+  CheckDense(DType::kF8E4M3, 130, 4, 17);
+  CheckDense(DType::kF8E4M3, 129, 260, 129);
+  CheckDense(DType::kF8E4M3, 65, 1001, 19);  // more stages than in flight, and than in a round
+}
+
+TEST_F(CudaWarpGroupsTest, AllCodesAreExact) { CheckAllFp8Codes(); }
+
+TEST_F(CudaWarpGroupsTest, AddsAndRoundsAsAsked) { CheckOutputs(20); }
+
+TEST_F(CudaWarpGroupsTest, GroupsOfAnySize) { CheckGrouped(DType::kF8E4M3, kLargeTile, {0, 129, 0, 2, 0}, 68, 132); }
+
+TEST_F(CudaWarpGroupsTest, ABlockComputesSeveralTilesOfGroups) {
+  CheckSeveralTilesOfGroups(DeviceName() == "emulation" ? 3 : 150);
+}
+
+TEST_F(CudaWarpGroupsTest, GateAndUpTogether) {
+  CheckGateUp(DType::kF8E4M3, 192, 260, 17);
+  CheckGateUp(DType::kF8E4M3, 65, 132, 131);
+}
+
+// A small tile's products are those of warps.
+TEST_F(CudaWarpGroupsTest, BitsDoNotDependOnTheTile) {
+  for (const int64_t cols : {300, 1301}) CheckTiles(DType::kF8E4M3, cols);
+}
 
 TEST(CudaLinearTest, RefusesWhatItCannotRead) {
   const DeviceArray<uint16_t> x(64);

@@ -3,6 +3,7 @@
 #include "common/kernels/cuda/fp8.cuh"
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/ptx.cuh"
+#include "common/kernels/cuda/wgmma.cuh"
 #include "tests/cuda/kernels/ptx_probe.h"
 
 namespace moestro::cuda {
@@ -47,6 +48,34 @@ __global__ void MmaS8Kernel(const uint32_t* a, const uint32_t* b, int32_t* d) {
   StoreResult(operands, d);
 }
 
+template <bool kFp8, int kSums>
+__global__ void ProductKernel(const uint32_t* a, const uint8_t* rows, int part, bool add, float* d) {
+  constexpr int kThreads = 128, kColumns = 2 * kSums, kChunks = kSwizzledRowBytes / 16;
+  uint8_t* const shared = SwizzledShared();
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int chunk = thread; chunk < kColumns * kChunks; chunk += kThreads) {
+    const int row = chunk / kChunks;
+    *reinterpret_cast<uint4*>(shared + row * kSwizzledRowBytes + SwizzledPlace(row, chunk % kChunks) * 16) =
+        reinterpret_cast<const uint4*>(rows)[chunk];
+  }
+  uint32_t operand[4];
+  float sums[kSums];
+  for (int i = 0; i < 4; ++i) operand[i] = a[4 * thread + i];
+  for (int i = 0; i < kSums; ++i) sums[i] = d[kSums * thread + i];
+  FenceWrites();
+  __syncthreads();
+  FenceProducts();
+  const uint64_t b = Further(SwizzledRows(shared), 32 * part);
+  if constexpr (kFp8) {
+    ProductE4M3(sums, operand, b, add);
+  } else {
+    ProductBf16(sums, operand, b, add);
+  }
+  CommitProducts();
+  WaitProducts<0>(sums);
+  for (int i = 0; i < kSums; ++i) d[kSums * thread + i] = sums[i];
+}
+
 __global__ void LoadMatrixKernel(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers) {
   const unsigned lane = threadIdx.x;
   uint8_t* const shared = DynamicShared();
@@ -67,6 +96,8 @@ __global__ void CopyAsyncKernel(const uint8_t* from, const int32_t* valid_bytes,
   uint8_t* const shared = DynamicShared();
   if constexpr (kBytes == 16) {
     CopyAsync16(shared + 16 * lane, from + 16 * lane, valid_bytes[lane]);
+  } else if constexpr (kBytes == 8) {
+    CopyAsync8(shared + 8 * lane, from + 8 * lane, valid_bytes[lane]);
   } else {
     CopyAsync4(shared + 4 * lane, from + 4 * lane, valid_bytes[lane]);
   }
@@ -120,6 +151,14 @@ LaunchResult ProbeMmaE4M3(const uint32_t* a, const uint32_t* b, float* d) {
 LaunchResult ProbeMmaS8(const uint32_t* a, const uint32_t* b, int32_t* d) {
   return Launch("mma s8", MmaS8Kernel, dim3(1), dim3(32), 0, nullptr, a, b, d);
 }
+LaunchResult ProbeProductE4M3(int columns, const uint32_t* a, const uint8_t* rows, int part, bool add, float* d) {
+  const auto kernel = columns == 16 ? ProductKernel<true, 8> : ProductKernel<true, 32>;
+  return Launch("wgmma e4m3", kernel, dim3(1), dim3(128), columns * kSwizzledRowBytes, nullptr, a, rows, part, add, d);
+}
+LaunchResult ProbeProductBf16(const uint32_t* a, const uint8_t* rows, int part, bool add, float* d) {
+  return Launch("wgmma bf16", ProductKernel<false, 32>, dim3(1), dim3(128), 64 * kSwizzledRowBytes, nullptr, a, rows,
+                part, add, d);
+}
 LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers) {
   return Launch("ldmatrix", LoadMatrixKernel, dim3(1), dim3(32), 512, nullptr, rows, order, transposed, registers);
 }
@@ -128,6 +167,9 @@ LaunchResult ProbeCopyAsync(const uint8_t* from, const int32_t* valid_bytes, uin
 }
 LaunchResult ProbeCopyAsync4(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
   return Launch("cp.async", CopyAsyncKernel<4>, dim3(1), dim3(32), 128, nullptr, from, valid_bytes, to);
+}
+LaunchResult ProbeCopyAsync8(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
+  return Launch("cp.async", CopyAsyncKernel<8>, dim3(1), dim3(32), 256, nullptr, from, valid_bytes, to);
 }
 LaunchResult ProbePackBf16(const float* low, const float* high, int64_t n, uint32_t* out) {
   return Launch("pack", PackBf16Kernel, Blocks(n), dim3(kThreads), 0, nullptr, low, high, n, out);

@@ -1,4 +1,5 @@
-// One warp runs one wrapper of ptx.cuh and writes each lane's result: on a GPU and on the model of it.
+// One warp runs one wrapper of ptx.cuh, or four warps one of wgmma.cuh, and writes each lane's result: on a GPU and on
+// the model of it.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,14 @@ LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool tr
 LaunchResult ProbeCopyAsync(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to);
 // The same of 4 bytes at from + 4 l; to: [32, 4].
 LaunchResult ProbeCopyAsync4(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to);
+
+// The same of 8 bytes at from + 8 l; to: [32, 8].
+LaunchResult ProbeCopyAsync8(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to);
+
+// D [64, columns] = A B, plus C with `add`. a: [128 lanes, 4]; rows: [columns, 128 bytes], of which B has bytes 32 part
+// .. 32 part + 31; d: [128 lanes, columns / 2], initially operand C.
+LaunchResult ProbeProductE4M3(int columns, const uint32_t* a, const uint8_t* rows, int part, bool add, float* d);
+LaunchResult ProbeProductBf16(const uint32_t* a, const uint8_t* rows, int part, bool add, float* d);  // 64 columns
 
 // n elements each.
 LaunchResult ProbePackBf16(const float* low, const float* high, int64_t n, uint32_t* out);

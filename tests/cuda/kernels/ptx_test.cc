@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -109,6 +110,70 @@ TEST(PtxTest, MmaS8IsExact) {
   }
 }
 
+// A product of four warps: A's elements are codes of `bits`, row-major [64, depth], rows' those of 128 bytes a column.
+void CheckProduct(int bits, int columns, double (*value)(uint32_t code), int roundings,
+                  const std::function<LaunchResult(const uint32_t*, const uint8_t*, int, bool, float*)>& probe) {
+  const int depth = 256 / bits, per_register = 32 / bits, bytes = bits / 8;
+  std::mt19937 random(6);
+  const auto code = [&] {  // of numbers, none a NaN or an infinity
+    return bits == 8 ? random() % 0x7f | (random() % 2) << 7
+                     : uint32_t{ToBf16(static_cast<float>(random() % 2001) - 1000)};
+  };
+  std::vector<uint32_t> a(static_cast<size_t>(64 * depth)), registers(128 * 4);
+  for (uint32_t& element : a) element = code();
+  for (int row = 0; row < 64; ++row) {
+    for (int k = 0; k < depth; ++k) {
+      const int in_half = k % (depth / 2);
+      const int lane = row / 16 * 32 + row % 8 * 4 + in_half / per_register, r = row % 16 / 8 + 2 * (k / (depth / 2));
+      registers[static_cast<size_t>(lane * 4 + r)] |= a[static_cast<size_t>(row * depth + k)]
+                                                      << (in_half % per_register * bits);
+    }
+  }
+  std::vector<uint8_t> rows(static_cast<size_t>(columns * 128));
+  for (size_t at = 0; at < rows.size(); at += static_cast<size_t>(bytes)) {
+    const uint32_t element = code();
+    std::memcpy(&rows[at], &element, static_cast<size_t>(bytes));
+  }
+  const std::vector<float> c = RandomFloats(64 * columns, 3);  // as lanes have it
+  const DeviceArray<uint32_t> device_a(registers);
+  const DeviceArray<uint8_t> device_rows(rows);
+  for (int part = 0; part < 4; ++part) {
+    const bool add = part % 2 == 0;
+    const DeviceArray<float> d(c);
+    ASSERT_TRUE(Ran(probe(device_a.get(), device_rows.get(), part, add, d.get())));
+    const std::vector<float> got = d.Download();
+    for (int row = 0; row < 64; ++row) {
+      for (int column = 0; column < columns; ++column) {
+        const int lane = row / 16 * 32 + row % 8 * 4 + column % 8 / 2;
+        const auto at = static_cast<size_t>(lane * (columns / 2) + column / 8 * 4 + row % 16 / 8 * 2 + column % 2);
+        double sum = add ? c[at] : 0, magnitude = std::fabs(sum);
+        for (int k = 0; k < depth; ++k) {
+          uint32_t element = 0;
+          std::memcpy(&element, &rows[static_cast<size_t>(column * 128 + part * 32 + k * bytes)],
+                      static_cast<size_t>(bytes));
+          const double term = value(a[static_cast<size_t>(row * depth + k)]) * value(element);
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        ASSERT_NEAR(got[at], sum, Gamma(roundings) * magnitude) << "row " << row << " column " << column;
+      }
+    }
+  }
+}
+
+TEST(PtxTest, ProductsOfWarpGroups) {
+  if (!SetWarpGroups(true)) GTEST_SKIP() << DeviceName() << " has no products of groups of warps";
+  SetWarpGroups(false);
+  const auto e4m3 = [](uint32_t code) { return double{FromE4M3(static_cast<uint8_t>(code))}; };
+  for (const int columns : {16, 64}) {
+    CheckProduct(8, columns, e4m3, 33 << 11,
+                 [columns](auto... operands) { return ProbeProductE4M3(columns, operands...); });
+  }
+  CheckProduct(
+      16, 64, [](uint32_t code) { return double{FromBf16(static_cast<uint16_t>(code))}; }, kMmaRoundings,
+      ProbeProductBf16);
+}
+
 TEST(PtxTest, LoadMatrix) {
   std::vector<uint16_t> rows(32 * 8);
   std::iota(rows.begin(), rows.end(), uint16_t{100});
@@ -152,6 +217,7 @@ void CheckCopyAsync(size_t bytes, int32_t most_valid, int32_t step,
 }
 TEST(PtxTest, CopyAsyncFillsWithZeros) {
   CheckCopyAsync(16, 16, 1, ProbeCopyAsync);
+  CheckCopyAsync(8, 8, 1, ProbeCopyAsync8);
   CheckCopyAsync(4, 4, 4, ProbeCopyAsync4);
 }
 

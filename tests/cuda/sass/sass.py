@@ -9,8 +9,10 @@ from resources import demangle, short_name
 LABEL = re.compile(r"^(\.L_x_\d+):")
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(.*?);")
 BRANCH = re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)")
+NEVER = re.compile(r"^@!U?PT .*")  # executed: ptxas fills gaps with such loads
 PREDICATE = re.compile(r"^@!?U?P\w+\s+")
 SHARED = ("LDS", "STS", "LDSM", "LDGSTS", "ATOMS")
+GROUPS = ("HGMMA", "QGMMA")  # products of four warps: 64 rows, HGMMA.64x128x16: 128 columns
 
 
 @dataclass
@@ -26,13 +28,16 @@ class Loop:
 
     @property
     def tensor(self):
-        return self.count("HMMA", "QMMA", "IMMA")
+        return self.count("HMMA", "QMMA", "IMMA", *GROUPS)
 
     @property
     def shared_clocks(self):
-        """Of a warp: 128 bytes a clock, without conflicts. A quarter of it writes 16 bytes a lane."""
+        """Of a warp: 128 bytes a clock, without conflicts. A quarter of it writes 16 bytes a lane. Four warps together
+        read 32 bytes of each column that they multiply."""
         clocks = 0
         for opcode, n in self.opcodes.items():
+            if opcode.split(".")[0] in GROUPS:
+                clocks += n * int(opcode.split("x")[1]) // 16
             if opcode.split(".")[0] in SHARED:
                 clocks += n * (4 if ".128" in opcode or "M88.4" in opcode else 2 if ".64" in opcode else 1)
         return clocks
@@ -45,7 +50,7 @@ def loops_of(body):
         if label := LABEL.match(line.strip()):
             labels[label[1]] = len(opcodes)
         elif instruction := INSTRUCTION.search(line):
-            text = PREDICATE.sub("", instruction[1].strip())
+            text = PREDICATE.sub("", NEVER.sub("NOP", instruction[1].strip()))
             branch = BRANCH.search(text)
             if branch and labels.get(branch[1], len(opcodes)) < len(opcodes):
                 loops.append((labels[branch[1]], len(opcodes) + 1))

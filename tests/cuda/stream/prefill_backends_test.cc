@@ -141,7 +141,8 @@ TEST_F(CudaStreamingDevicesTest, InputsAreInFp8WhereTheGpuMultipliesIt) {
   EXPECT_TRUE(fp8(kAuto, 12, 0));
   EXPECT_TRUE(fp8(kAuto, 8, 9));
   EXPECT_FALSE(fp8(kAuto, 8, 0));
-  EXPECT_FALSE(fp8(kFp8, 9, 0)) << "conversions and products of BF16 would take its place";
+  EXPECT_TRUE(fp8(kAuto, 9, 0)) << "by groups of warps";
+  EXPECT_FALSE(fp8(kFp8, 10, 0)) << "conversions and products of BF16 would take its place";
   EXPECT_FALSE(fp8(kBf16, 12, 0));
 }
 

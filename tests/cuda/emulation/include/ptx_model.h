@@ -20,6 +20,9 @@ inline uint8_t* DynamicShared() { return emulation::DynamicShared(); }
 inline void CopyAsync16(void* shared, const void* global, int valid_bytes) {
   emulation::CopyAsync(shared, global, 16, valid_bytes);
 }
+inline void CopyAsync8(void* shared, const void* global, int valid_bytes) {
+  emulation::CopyAsync(shared, global, 8, valid_bytes);
+}
 inline void CopyAsync4(void* shared, const void* global, int valid_bytes) {
   emulation::CopyAsync(shared, global, 4, valid_bytes);
 }

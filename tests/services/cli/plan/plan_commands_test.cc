@@ -50,7 +50,7 @@ TEST_F(CliTest, RoutingSummarisesATrace) {
 }
 
 // What is charged are the kernels that exist: those of FP8 on an RTX 5090, where 32K tokens take less than the paper's
-// 30 seconds; of BF16 on an H200.
+// 30 seconds; of BF16 where none multiply FP8.
 TEST_F(CliTest, SimulateChargesTheKernelsThatExist) {
   const auto run = [&](std::vector<std::string> flags) {
     flags.insert(flags.begin(), {"simulate", "deploy/hardware/rtx5090-epyc9355.json", "--tokens", "4096,32768"});
@@ -76,12 +76,18 @@ TEST_F(CliTest, SimulateChargesTheKernelsThatExist) {
   EXPECT_LT(seconds("bf16", "16"), seconds("bf16", "1"));
   EXPECT_THAT(run({}).out, HasSubstr("products of FP8 values, at the GPU's FP8 rate, as in the kernels here"));
   EXPECT_THAT(run({"--activations", "bf16"}).out, HasSubstr("products of BF16 values, at the GPU's BF16 rate, as in"));
-  const auto h200 = [&](std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {"simulate", "deploy/hardware/h200.json", "--tokens", "4096"});
+  // A GPU whose kernels have no products of FP8.
+  json machine = json::parse(std::ifstream("deploy/hardware/h200.json"));
+  machine.at("kernels").erase("fp8_flops_per_second");
+  machine.at("kernels").erase("fp8_linear_fraction");
+  const std::string path = directory_ + "/without_fp8.json";
+  std::ofstream(path) << machine;
+  const auto without = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"simulate", path, "--tokens", "4096"});
     return Run(std::move(flags), /*with_server=*/false).out;
   };
-  EXPECT_THAT(h200({}), HasSubstr("products of BF16 values, at the GPU's BF16 rate, as in the kernels here"));
-  EXPECT_THAT(h200({"--activations", "fp8"}), HasSubstr("there is no kernel for that"));
+  EXPECT_THAT(without({}), HasSubstr("products of BF16 values, at the GPU's BF16 rate, as in the kernels here"));
+  EXPECT_THAT(without({"--activations", "fp8"}), HasSubstr("there is no kernel for that"));
 }
 
 // Both ways stand beside the paper's figures, and what was fitted is no prediction.
