@@ -22,7 +22,8 @@ enum class PathRule { kPredicted, kPaper };
 inline constexpr std::array<Choice<PathRule>, 2> kPathRuleWords = {
     {{"predicted", PathRule::kPredicted}, {"paper", PathRule::kPaper}}};
 
-// Whether the router goes before the roles that compute.
+// Whether the router goes before the roles that compute. Off by default: on two cores it adds less to each request
+// then, but takes decode's time, and first tokens come later (deploy/README.md, CPUs).
 enum class RealTime { kAuto, kOff };
 inline constexpr std::array<Choice<RealTime>, 2> kRealTimeWords = {
     {{"auto", RealTime::kAuto}, {"off", RealTime::kOff}}};
@@ -41,7 +42,7 @@ struct RouterConfig {
   int queue_limit = 256;                         // requests that may wait for KV pages
   int recovery_seconds = 60;                     // how long requests wait for a role; above drain and start
   int write_stall_seconds = 30;                  // a client that reads nothing for this long is cut off
-  RealTime real_time = RealTime::kAuto;
+  RealTime real_time = RealTime::kOff;
   PathMode mode = PathMode::kSplit;
   PathRule path_policy = PathRule::kPredicted;
   int chunked_below_tokens = 2048;       // prompts with fewer new tokens are short: they go to decode in either mode

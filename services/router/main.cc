@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
                  "A client that reads nothing of its answer for this long loses its call");
   moestro::AddChoice(app, "--real-time", moestro::router::kRealTimeWords, config.real_time,
                      "auto: real-time priority where it is permitted (RLIMIT_RTPRIO 1), so that requests and tokens do "
-                     "not wait behind the roles that compute; off: the priority it was started with");
+                     "not wait in the router behind the roles that compute; off: the priority it was started with");
   moestro::AddChoice(app, "--mode", moestro::router::kPathModeWords, config.mode,
                      "split: long prompts run in prefill, beside decode; unified: every prompt runs in decode, and "
                      "only Score needs prefill");

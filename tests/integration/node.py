@@ -135,8 +135,6 @@ class Node:
         flags = self.flags.get(role, [])
         if role == "router" and "--path-policy" not in flags:
             command += ["--path-policy", "paper"]  # the path depends on the request, not on the machine's speed
-        if role == "router" and "--real-time" not in flags:
-            command += ["--real-time", "off"]  # tests of many nodes share their CPUs
         if role == "decode" and "--poison-freed-pages" not in flags:
             command += ["--poison-freed-pages", "true"]  # whoever reads a page that is not its own gets an error
         return command + flags
