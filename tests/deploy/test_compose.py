@@ -84,7 +84,7 @@ def test_the_out_of_memory_killer_takes_the_router_first():
 
 
 def test_the_router_may_go_before_the_roles_that_compute():
-    """The limit permits it; the router takes the priority itself (--real-time)."""
+    """The limit permits it; the router takes the priority itself (--real-time auto)."""
     folder = DEPLOY / "systemd/moestro@router.service.d"
     assert re.findall(r"^(\w+)=(.*)$", (folder / "priority.conf").read_text(), re.M) == [("LimitRTPRIO", "1")]
     assert {role: SERVICES[role].get("ulimits") for role in ROLES} == {
