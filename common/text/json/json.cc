@@ -168,13 +168,28 @@ void JsonFields::OnlyBool(const char* key, bool supported) {
   }
 }
 
+std::string JsonFields::LabelOf(absl::string_view key) const {
+  return IsPath() ? absl::StrCat(label_, key, ".") : absl::StrCat(label_, ": ", key);
+}
+
 JsonFields JsonFields::Sub(const char* key) {
   static const json kEmpty = json::object();
   const bool present = Has(key);
-  const std::string label = IsPath() ? absl::StrCat(label_, key, ".") : absl::StrCat(label_, ": ", key);
-  if (present && object_[key].is_object()) return JsonFields(object_[key], label, status_);
+  if (present && object_[key].is_object()) return JsonFields(object_[key], LabelOf(key), status_);
   if (present) Fail(key, absl::StrCat(Describe(object_[key]), " is not an object"));
-  return JsonFields(kEmpty, label, status_);
+  return JsonFields(kEmpty, LabelOf(key), status_);
+}
+
+void JsonFields::ForEach(const char* key, absl::FunctionRef<void(JsonFields&)> read) {
+  if (!Has(key)) return;
+  const json& list = object_[key];
+  if (!list.is_array()) return Fail(key, absl::StrCat(Describe(list), " is not a list"));
+  for (size_t i = 0; i < list.size() && ok(); ++i) {
+    const std::string place = absl::StrCat(key, "[", i, "]");
+    if (!list[i].is_object()) return Fail(place.c_str(), absl::StrCat(Describe(list[i]), " is not an object"));
+    JsonFields element(list[i], LabelOf(place), status_);
+    read(element);
+  }
 }
 
 }  // namespace moestro::text

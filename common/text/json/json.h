@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status.h"
 
@@ -50,6 +51,9 @@ class JsonFields {
 
   // The object in a field; empty if the field is absent or (an error) holds another type.
   JsonFields Sub(const char* key);
+  // Calls `read` for each object of the list in a field, in order, until an error. An error: the field holds another
+  // type, or the list something else.
+  void ForEach(const char* key, absl::FunctionRef<void(JsonFields&)> read);
 
   void Fail(const char* key, absl::string_view message);         // INVALID_ARGUMENT
   void Unsupported(const char* key, absl::string_view message);  // UNIMPLEMENTED
@@ -59,6 +63,7 @@ class JsonFields {
 
  private:
   bool IsPath() const { return label_.empty() || label_.back() == '.'; }
+  std::string LabelOf(absl::string_view key) const;
   void Record(absl::StatusCode code, const char* key, absl::string_view message);
 
   const nlohmann::json& object_;

@@ -22,38 +22,30 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Calls `read(fields of the block, its type)` for each block of a content: a text counts as one block.
+bool IsText(const JsonFields& owner, const char* key) { return owner.Has(key) && owner.object()[key].is_string(); }
+
+// Calls `read(fields of the block, its type)` for each block of a content that is no text.
 template <typename Read>
-void ReadBlocks(JsonFields& owner, const std::string& path, const char* key, absl::Status* status, Read read) {
-  if (!owner.Has(key)) return;
-  const json& content = owner.object()[key];
-  if (content.is_string()) {
-    const json block = {{"type", "text"}, {"text", content}};
-    JsonFields fields(block, "", status);
-    return read(fields, "text");
+void ReadBlocks(JsonFields& owner, const char* key, Read read) {
+  if (owner.Has(key) && !owner.object()[key].is_array()) {
+    return owner.Fail(key, text::Describe(owner.object()[key]) + " is neither a string nor a list of blocks");
   }
-  if (!content.is_array())
-    return owner.Fail(key, text::Describe(content) + " is neither a string nor a list of blocks");
-  for (size_t i = 0; i < content.size() && status->ok(); ++i) {
-    if (!content[i].is_object()) {
-      return owner.Fail(key, text::Describe(content[i]) + " is not a block of a content: an object with a type");
-    }
-    JsonFields fields(content[i], absl::StrCat(path, path.empty() ? "" : ".", key, "[", i, "]."), status);
-    const std::string type = fields.StringOr("type", "");
-    if (type.empty()) return fields.Fail("type", "missing");
-    read(fields, type);
-  }
+  owner.ForEach(key, [&](JsonFields& block) {
+    const std::string type = block.StringOr("type", "");
+    if (type.empty()) return block.Fail("type", "missing");
+    read(block, type);
+  });
 }
 
 void RefuseBlock(JsonFields& block, const std::string& type) {
-  block.Unsupported("type", absl::StrCat("blocks of type ", text::Quoted(type), " are not supported here"));
+  block.Fail("type", absl::StrCat("blocks of type ", text::Quoted(type), " do not belong to this role"));
 }
 
-// Blocks that can only be texts.
-std::string ReadTexts(JsonFields& owner, const std::string& path, const char* key, absl::Status* status) {
+// Of each block its text; of other blocks there are none (RefuseFields).
+std::string ReadTexts(JsonFields& owner, const char* key) {
+  if (IsText(owner, key)) return owner.StringOr(key, "");
   std::string joined;
-  ReadBlocks(owner, path, key, status, [&](JsonFields& block, const std::string& type) {
-    if (type != "text") return RefuseBlock(block, type);
+  ReadBlocks(owner, key, [&](JsonFields& block, const std::string& /*type*/) {
     if (!joined.empty()) joined += '\n';
     joined += block.StringOr("text", "");
   });
@@ -61,10 +53,14 @@ std::string ReadTexts(JsonFields& owner, const std::string& path, const char* ke
 }
 
 // Results of tools are messages of their own in a chat, and come before what the user says.
-void ReadUser(JsonFields& message, const std::string& path, absl::Status* status, text::Chat* chat) {
+void ReadUser(JsonFields& message, text::Chat* chat) {
+  if (IsText(message, "content")) {
+    chat->messages.push_back({.role = "user", .content = message.StringOr("content", "")});
+    return;
+  }
   std::string words;
   bool has_words = false;
-  ReadBlocks(message, path, "content", status, [&](JsonFields& block, const std::string& type) {
+  ReadBlocks(message, "content", [&](JsonFields& block, const std::string& type) {
     if (type == "text") {
       if (has_words) words += '\n';
       words += block.StringOr("text", "");
@@ -72,8 +68,7 @@ void ReadUser(JsonFields& message, const std::string& path, absl::Status* status
     } else if (type == "tool_result") {
       std::string id = block.StringOr("tool_use_id", "");
       if (id.empty()) return block.Fail("tool_use_id", "missing");
-      std::string result = ReadTexts(block, path + ".content", "content", status);
-      chat->messages.push_back({.role = "tool", .content = std::move(result), .tool_call_id = std::move(id)});
+      chat->messages.push_back({.role = "tool", .content = ReadTexts(block, "content"), .tool_call_id = std::move(id)});
     } else {
       RefuseBlock(block, type);
     }
@@ -81,9 +76,14 @@ void ReadUser(JsonFields& message, const std::string& path, absl::Status* status
   if (has_words) chat->messages.push_back({.role = "user", .content = std::move(words)});
 }
 
-void ReadAssistant(JsonFields& message, const std::string& path, absl::Status* status, text::Chat* chat) {
+void ReadAssistant(JsonFields& message, text::Chat* chat) {
   text::ChatMessage taken{.role = "assistant", .content = ""};
-  ReadBlocks(message, path, "content", status, [&](JsonFields& block, const std::string& type) {
+  if (IsText(message, "content")) {
+    taken.content = message.StringOr("content", "");
+    chat->messages.push_back(std::move(taken));
+    return;
+  }
+  ReadBlocks(message, "content", [&](JsonFields& block, const std::string& type) {
     if (type == "text") {
       taken.content += block.StringOr("text", "");
     } else if (type == "thinking") {
@@ -100,49 +100,40 @@ void ReadAssistant(JsonFields& message, const std::string& path, absl::Status* s
   chat->messages.push_back(std::move(taken));
 }
 
-void ReadMessages(const json& request, JsonFields& fields, absl::Status* status, text::Chat* chat) {
-  if (!fields.Has("messages")) return fields.Fail("messages", "missing");
-  const json& messages = request["messages"];
-  if (!messages.is_array() || messages.empty())
+void ReadMessages(JsonFields& fields, text::Chat* chat) {
+  if (!fields.Has("messages") || fields.object()["messages"].empty()) {
     return fields.Fail("messages", "must be a list with a message at least");
-  for (size_t i = 0; i < messages.size() && status->ok(); ++i) {
-    const std::string path = absl::StrCat("messages[", i, "]");
-    if (!messages[i].is_object()) return fields.Fail("messages", path + " is not an object with role and content");
-    JsonFields message(messages[i], path + ".", status);
+  }
+  fields.ForEach("messages", [&](JsonFields& message) {
     if (!message.Has("content")) return message.Fail("content", "missing");
     const std::string role = message.StringOr("role", "");
     if (role == "user") {
-      ReadUser(message, path, status, chat);
+      ReadUser(message, chat);
     } else if (role == "assistant") {
-      ReadAssistant(message, path, status, chat);
+      ReadAssistant(message, chat);
+    } else if (role == "system") {
+      chat->messages.push_back({.role = "system", .content = ReadTexts(message, "content")});
     } else {
-      message.Fail("role", "must be user or assistant");
+      message.Fail("role", "must be user, assistant or system");
     }
-  }
+  });
 }
 
 // {"name", "description", "input_schema"} becomes {"type": "function", "function": {"name", "description",
 // "parameters"}}, with its keys in the client's order: models read them so.
 std::string ReadTools(const json& request, std::string_view body, JsonFields& fields) {
-  if (!fields.Has("tools")) return {};
-  if (!request["tools"].is_array()) {
-    fields.Fail("tools", text::Describe(request["tools"]) + " is not a list");
-    return {};
-  }
+  fields.ForEach("tools", [](JsonFields& tool) {
+    if (tool.StringOr("name", "").empty()) tool.Fail("name", "missing");
+    tool.StringOr("description", "");
+    tool.BoolOr("strict", false);
+    if (!tool.Has("input_schema")) tool.Fail("input_schema", "missing");
+    tool.Sub("input_schema");
+  });
+  if (!fields.ok() || !fields.Has("tools")) return {};
   const std::string_view written = text::RawField(body, "tools");
   const OrderedJson tools = written.empty() ? OrderedJson(request["tools"]) : OrderedJson::parse(written);
   OrderedJson functions = OrderedJson::array();
-  for (size_t i = 0; i < tools.size(); ++i) {
-    const OrderedJson& tool = tools[i];
-    const std::string path = absl::StrCat("tools[", i, "]: ");
-    if (!tool.is_object() || !tool.contains("name") || !tool["name"].is_string()) {
-      fields.Fail("tools", path + "a tool needs a name");
-      return {};
-    }
-    if (!tool.contains("input_schema") || !tool["input_schema"].is_object()) {
-      fields.Fail("tools", path + "a tool needs an input_schema, an object; tools that Anthropic runs are not here");
-      return {};
-    }
+  for (const OrderedJson& tool : tools) {
     OrderedJson function = {{"name", tool["name"]}};
     function["description"] = tool.value("description", OrderedJson(""));
     function["parameters"] = tool["input_schema"];
@@ -162,7 +153,7 @@ void ReadOutputFormat(JsonFields& fields, std::string_view body, GenerateInput& 
   format.OneOf("type", {"json_schema"});
   const std::string_view written = text::RawField(is_older ? body : text::RawField(body, "output_config"), key);
   const std::string_view schema = text::RawField(written, "schema");
-  if (schema.empty()) return format.Fail("schema", "missing");
+  CheckSchema(format);
   input.constraint = {.kind = Constraint::Kind::kJsonSchema, .text = std::string(schema)};
   input.constraint_field = is_older ? "output_format.schema" : "output_config.format.schema";
 }
@@ -183,25 +174,16 @@ GenerateInput ReadSampling(const json& request, std::string_view body, JsonField
   return input;
 }
 
-// Templates decide which of the earlier thoughts a model reads. Other edits of the conversation would be made here.
-void CheckContextManagement(JsonFields& fields) {
-  JsonFields management = fields.Sub("context_management");
-  if (!management.Has("edits")) return;
-  const json& edits = management.object()["edits"];
-  const auto is_harmless = [](const json& edit) {
-    return edit.is_object() && edit.contains("type") && edit["type"].is_string() &&
-           edit["type"].get_ref<const std::string&>().starts_with("clear_thinking_");
-  };
-  if (!edits.is_array()) return management.Fail("edits", text::Describe(edits) + " is not a list");
-  if (std::ranges::all_of(edits, is_harmless)) return;
-  management.Unsupported("edits", "other than clear_thinking are not supported: send what the model is to read");
-}
-
 // Anthropic's models think when they are asked to.
 bool WantsThinking(JsonFields& fields) {
   JsonFields thinking = fields.Sub("thinking");
   thinking.OneOf("type", {"enabled", "adaptive", "disabled"});
   return thinking.StringOr("type", "disabled") != "disabled";
+}
+
+// What they thought is left out where the client does not want to read it.
+bool ShowsThinking(JsonFields& fields) {
+  return fields.Sub("thinking").StringOr("display", "") != "omitted" && WantsThinking(fields);
 }
 
 }  // namespace
@@ -212,12 +194,10 @@ ToolChoice ReadAnthropicToolChoice(JsonFields& fields) {
   ToolChoice choice{.none = type == "none",
                     .forced = type == "any" || type == "tool",
                     .several = !written.BoolOr("disable_parallel_tool_use", false)};
-  if (!choice.none && !choice.forced && type != "auto") {
-    fields.Fail("tool_choice", "its type must be auto, any, tool or none");
-  }
+  if (!choice.none && !choice.forced && type != "auto") written.Fail("type", "must be auto, any, tool or none");
   if (type != "tool") return choice;
   choice.names = {written.StringOr("name", "")};
-  if (choice.names[0].empty()) fields.Fail("tool_choice", "needs the name of a tool");
+  if (choice.names[0].empty()) written.Fail("name", "missing");
   return choice;
 }
 
@@ -225,13 +205,14 @@ absl::StatusOr<text::Chat> ReadAnthropicChat(const json& request, std::string_vi
   absl::Status status;
   JsonFields fields(request, "", &status);
   RefuseFields(Api::kMessages, fields);
-  CheckContextManagement(fields);
+  fields.Sub("context_management").ForEach("edits", [](JsonFields&) {});  // harmless ones, or refused
   text::Chat chat;
-  if (std::string system = ReadTexts(fields, "", "system", &status); !system.empty()) {
+  if (std::string system = ReadTexts(fields, "system"); !system.empty()) {
     chat.messages.push_back({.role = "system", .content = std::move(system)});
   }
-  ReadMessages(request, fields, &status, &chat);
-  if (!ReadAnthropicToolChoice(fields).none) chat.tools = ReadTools(request, body, fields);
+  ReadMessages(fields, &chat);
+  chat.tools = ReadTools(request, body, fields);
+  if (ReadAnthropicToolChoice(fields).none) chat.tools.clear();
   // Templates know one name or the other.
   const bool thinks = WantsThinking(fields);
   json flags = {{"enable_thinking", thinks}, {"thinking", thinks}};
@@ -251,7 +232,7 @@ absl::StatusOr<MessagesRequest> ReadMessagesRequest(std::string_view body, const
   MessagesRequest request;
   request.chat.model = fields.StringOr("model", "");
   request.chat.stream.stream = fields.BoolOr("stream", false);
-  request.thinking = WantsThinking(fields);
+  request.thinking = ShowsThinking(fields);
   GenerateInput input = ReadSampling(parsed, body, fields);
   const ToolChoice choice = ReadAnthropicToolChoice(fields);
   MOE_RETURN_IF_ERROR(status);

@@ -1,6 +1,6 @@
 // Every field that the requests of OpenAI's and Anthropic's clients have, and what becomes of it here. A field that
 // changes the answer is honoured or refused by its name, never dropped. tests/integration/test_api_fields.py compares
-// the tables with the clients' own types.
+// the tables with the clients' own types, and sends a wrong type for each field that is honoured.
 #pragma once
 
 #include <span>
@@ -16,7 +16,8 @@ enum class FieldUse {
 };
 
 struct ApiField {
-  const char* name;
+  const char* path;  // "messages[].name": a list's name ends in []. One row stands for what is inside of it, too,
+                     // unless that has rows of its own
   FieldUse use;
   // Of a refused field: a JSON list of values that ask for nothing, alone or in a list; and what to do instead.
   const char* harmless = "[]";
@@ -27,7 +28,8 @@ enum class Api { kChat, kCompletions, kResponses, kMessages };
 
 std::span<const ApiField> FieldsOf(Api api);
 
-// UNIMPLEMENTED for a field that is refused. Fields that no table has are accepted: clients of other servers send more.
+// UNIMPLEMENTED for a field that is refused: "messages[3].audio: ...". INVALID_ARGUMENT for an element on its path that
+// is no object. Fields that no table has are accepted: clients of other servers send more.
 void RefuseFields(Api api, text::JsonFields& fields);
 
 }  // namespace moestro::router

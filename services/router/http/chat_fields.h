@@ -21,9 +21,11 @@ struct ToolChoice {
   bool as_function_call = false;        // the client speaks the form before tools: functions and function_call
 };
 
-// One message, and a content: a text, or a list of parts of which all are texts.
+// One message, and a content: a text, or a list of parts, which are texts (RefuseFields has seen to it).
 text::ChatMessage ReadMessage(text::JsonFields& message);
 std::string ReadContent(text::JsonFields& message, const char* key);
+// name, description, parameters and strict of a function that a model may call: their types.
+void CheckFunction(text::JsonFields& function);
 
 // tool_choice and parallel_tool_calls, as chat completions and responses have them.
 ToolChoice ReadToolChoice(text::JsonFields& fields);
@@ -32,7 +34,7 @@ ToolChoice ReadChatToolChoice(text::JsonFields& fields);
 
 // messages, tools or functions, chat_template_kwargs and reasoning_effort of a request. `body`: its text, of which the
 // tools are taken as they were written, because a model reads them in that order. INVALID_ARGUMENT names the field,
-// UNIMPLEMENTED a kind of content that the model cannot read.
+// UNIMPLEMENTED one that RefuseFields refuses.
 absl::StatusOr<text::Chat> ReadChat(const nlohmann::json& request, std::string_view body);
 
 }  // namespace moestro::router

@@ -7,7 +7,6 @@
 #include "common/base/status.h"
 #include "common/text/json/json.h"
 #include "services/router/http/api.h"
-#include "services/router/http/api_fields.h"
 #include "services/router/output/answer_grammar.h"
 
 namespace moestro::router {
@@ -92,17 +91,16 @@ absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedM
   absl::Status status;
   text::JsonFields fields(parsed, "", &status);
   ChatRequest request{.model = fields.StringOr("model", ""), .choices = {}, .stream = ReadStreamFields(fields)};
-  RefuseFields(Api::kChat, fields);
   request.logprobs = fields.BoolOr("logprobs", false);
   request.continues = fields.BoolOr("continue_final_message", false);
   GenerateInput input = ReadGenerateFields(fields, body);
   input.top_logprobs = static_cast<uint32_t>(fields.IntOr("top_logprobs", 0, 0, kMostAlternatives));
   if (input.top_logprobs > 0 && !request.logprobs) fields.Fail("top_logprobs", "needs logprobs: true");
-  const ToolChoice choice = ReadChatToolChoice(fields);
   const int64_t n = fields.IntOr("n", 1, 1, kMostChoices);
   MOE_RETURN_IF_ERROR(status);
   MOE_RETURN_IF_ERROR(CheckModelName(request.model, model));
   MOE_ASSIGN_OR_RETURN(const text::Chat chat, ReadChat(parsed, body));
+  const ToolChoice choice = ReadChatToolChoice(fields);  // without an error: ReadChat has read it, too
   MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), static_cast<size_t>(n), model, check, request));
   return request;
 }

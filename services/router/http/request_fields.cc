@@ -23,8 +23,7 @@ std::optional<float> ReadFloat(JsonFields& fields, const char* key) {
   return static_cast<float>(fields.Number(key, -FLT_MAX, FLT_MAX));
 }
 
-uint32_t ReadMaxTokens(JsonFields& fields) {
-  const char* key = fields.Has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+uint32_t ReadMaxTokens(JsonFields& fields, const char* key) {
   if (!fields.Has(key)) return 0;
   // llama-server's clients send -1 for "no limit".
   const int64_t tokens = fields.Int(key, -1, UINT32_MAX);
@@ -83,13 +82,14 @@ void ReadConstraint(JsonFields& fields, std::string_view body, GenerateInput& in
   if (type == "json_schema" || type == "json_object") {
     // OpenAI's has {"json_schema": {"name": ..., "schema": ...}}.
     const bool is_openai = type == "json_schema";
-    std::string_view schema = text::RawField(body, "response_format");
-    if (is_openai) schema = text::RawField(schema, "json_schema");
-    if (!schema.empty()) schema = text::RawField(schema, "schema");
-    if (schema.empty()) fields.Fail("response_format", "needs a schema: {\"json_schema\": {\"name\", \"schema\"}}");
-    return set(Kind::kJsonSchema, schema, is_openai ? "response_format.json_schema.schema" : "response_format.schema");
+    JsonFields owner = is_openai ? format.Sub("json_schema") : format;
+    CheckSchema(owner);
+    std::string_view written = text::RawField(body, "response_format");
+    if (is_openai) written = text::RawField(written, "json_schema");
+    return set(Kind::kJsonSchema, text::RawField(written, "schema"),
+               is_openai ? "response_format.json_schema.schema" : "response_format.schema");
   }
-  if (type != "text") fields.Fail("response_format", "type must be text, json_object or json_schema");
+  if (type != "text") format.Fail("type", "must be text, json_object or json_schema");
 }
 
 }  // namespace
@@ -110,7 +110,8 @@ absl::StatusOr<json> ParseRequest(std::string_view body, const ServedModel& mode
 
 GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
   GenerateInput input;
-  input.max_tokens = ReadMaxTokens(fields);
+  input.max_tokens = ReadMaxTokens(fields, "max_tokens");
+  if (fields.Has("max_completion_tokens")) input.max_tokens = ReadMaxTokens(fields, "max_completion_tokens");
   input.temperature = ReadFloat(fields, "temperature");
   input.top_p = ReadFloat(fields, "top_p");
   // -1 is vLLM's word for "off".
@@ -128,6 +129,14 @@ GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
   input.logit_bias = ReadLogitBias(fields);
   ReadConstraint(fields, body, input);
   return input;
+}
+
+void CheckSchema(JsonFields& format) {
+  if (!format.Has("schema")) format.Fail("schema", "missing");
+  format.Sub("schema");
+  format.StringOr("name", "");
+  format.StringOr("description", "");
+  format.BoolOr("strict", false);
 }
 
 std::vector<GenerateInput> Repeat(GenerateInput input, size_t choices) {

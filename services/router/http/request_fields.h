@@ -36,6 +36,9 @@ absl::StatusOr<nlohmann::json> ParseRequest(std::string_view body, const ServedM
 // max_tokens, sampling, seed, stop, response_format and such; no prompt. `body`: the request's text.
 GenerateInput ReadGenerateFields(text::JsonFields& fields, std::string_view body);
 
+// schema, name, description and strict of an answer's format: their types. A schema must be there.
+void CheckSchema(text::JsonFields& format);
+
 // The choices of one prompt: each has a seed of its own.
 std::vector<GenerateInput> Repeat(GenerateInput input, size_t choices);
 

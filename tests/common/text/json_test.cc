@@ -75,6 +75,26 @@ TEST(JsonFieldsTest, WithoutALabelThePathBeginsTheMessage) {
   EXPECT_EQ(status.message(), "a.b.c: \"x\" is not an integer");
 }
 
+TEST(JsonFieldsTest, ObjectsOfAListHaveTheirPlaces) {
+  const nlohmann::json object = nlohmann::json::parse(R"({"a":[{"b":1},{"b":[{}, {"c":"x"}]},{"b":2}],"d":[{},5]})");
+  absl::Status status;
+  JsonFields fields(object, "", &status);
+  size_t seen = 0;
+  fields.ForEach("none", [&](JsonFields&) { ++seen; });
+  fields.ForEach("a", [&](JsonFields& element) {
+    ++seen;
+    if (element.object()["b"].is_array()) element.ForEach("b", [](JsonFields& inner) { inner.IntOr("c", 0, 0, 1); });
+  });
+  EXPECT_EQ(seen, 2u);
+  EXPECT_EQ(status.message(), "a[1].b[1].c: \"x\" is not an integer");
+  status = absl::OkStatus();
+  fields.ForEach("d", [](JsonFields&) {});
+  EXPECT_EQ(status.message(), "d[1]: 5 is not an object");
+  status = absl::OkStatus();
+  JsonFields(object["a"][0], "f.json", &status).ForEach("b", [](JsonFields&) {});
+  EXPECT_EQ(status.message(), "f.json: b: 1 is not a list");
+}
+
 TEST(RawField, IsTheTextAsItWasWritten) {
   const char text[] = R"( { "a" : 1 , "b":{"z": [1, "}]\\\"" ], "y":2} ,"c":"d\\" , "e":null, "f":-1.5e3} )";
   EXPECT_EQ(RawField(text, "a"), "1");

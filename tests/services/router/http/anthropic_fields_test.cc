@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 namespace moestro::router {
 namespace {
@@ -53,6 +54,15 @@ TEST(AnthropicFieldsTest, ReadsEveryKindOfBlock) {
   EXPECT_EQ(messages[4].content, "so?");
 }
 
+TEST(AnthropicFieldsTest, TheSystemMaySpeakInBetween) {
+  const auto chat = Read(R"({"messages": [{"role": "user", "content": "x"},
+    {"role": "system", "content": [{"type": "text", "text": "be"}, {"type": "text", "text": "brief"}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  ASSERT_EQ(chat->messages.size(), 2u);
+  EXPECT_EQ(chat->messages[1].role, "system");
+  EXPECT_EQ(chat->messages[1].content, "be\nbrief");
+}
+
 TEST(AnthropicFieldsTest, ToolsBecomeFunctionsAndKeepTheOrderOfTheirKeys) {
   const std::string tools = R"("tools": [{"name": "f", "input_schema": {"z": 1, "a": 2}, "description": "d"}])";
   const std::string head = R"({"messages": [{"role": "user", "content": "x"}], )";
@@ -77,9 +87,13 @@ TEST(AnthropicFieldsTest, ThinkingIsOffUnlessAskedFor) {
 TEST(AnthropicFieldsTest, ErrorsBeginWithThePath) {
   EXPECT_THAT(ErrorOf("{}"), StartsWith("messages: "));
   EXPECT_THAT(ErrorOf(R"({"messages": []})"), StartsWith("messages: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [5]})"), StartsWith("messages: messages[0]"));
+  EXPECT_THAT(ErrorOf(R"({"messages": [5]})"), StartsWith("messages[0]: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user"}]})"), StartsWith("messages[0].content: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "system", "content": "x"}]})"), StartsWith("messages[0].role: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "tool", "content": "x"}]})"), StartsWith("messages[0].role: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"type": "tool_use", "name": "f"}]}]})"),
+              StartsWith("messages[0].content[0].type: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"input_schema": {}}]})"),
+              StartsWith("tools[0].name: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"text": "x"}]}]})"),
               StartsWith("messages[0].content[0].type: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]})"),
@@ -90,7 +104,7 @@ TEST(AnthropicFieldsTest, ErrorsBeginWithThePath) {
               StartsWith("messages[0].content[0].tool_use_id: "));
   EXPECT_THAT(
       ErrorOf(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "bash_20250124", "name": "b"}]})"),
-      StartsWith("tools: tools[0]: "));
+      StartsWith("tools[0].type: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": "x"}], "system": [{"type": "image"}]})"),
               StartsWith("system[0].type: "));
 }
@@ -106,9 +120,10 @@ TEST(AnthropicFieldsTest, OnlyThoughtsMayBeCleared) {
   for (const char* fine : {"null", "{}", R"({"edits": []})", R"({"edits": [{"type": "clear_thinking_20251015"}]})"}) {
     EXPECT_TRUE(Read(head + fine + "}").ok()) << fine;
   }
-  for (const char* refused :
-       {R"({"edits": [{"type": "clear_tool_uses_20250919"}]})", R"({"edits": [1]})", R"({"edits": "all"})"}) {
-    EXPECT_THAT(ErrorOf(head + refused + "}"), StartsWith("context_management.edits: ")) << refused;
+  for (const auto& [refused, field] : {std::pair(R"({"edits": [{"type": "clear_tool_uses_20250919"}]})", "[0].type: "),
+                                       {R"({"edits": [1]})", "[0]: "},
+                                       {R"({"edits": "all"})", ": "}}) {
+    EXPECT_THAT(ErrorOf(head + refused + "}"), StartsWith(std::string("context_management.edits") + field)) << refused;
   }
   EXPECT_THAT(ErrorOf(R"({"messages": [], "mcp_servers": [{"url": "x"}]})"), StartsWith("mcp_servers: "));
 }
@@ -123,8 +138,8 @@ TEST(AnthropicFieldsTest, ChoosesTools) {
   EXPECT_TRUE(one.forced && !one.several);
   EXPECT_EQ(one.names, std::vector<std::string>{"f"});
   const std::string head = R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": )";
-  EXPECT_THAT(ErrorOf(head + R"({"type": "tool"}})"), StartsWith("tool_choice: "));
-  EXPECT_THAT(ErrorOf(head + R"({"type": "some"}})"), StartsWith("tool_choice: "));
+  EXPECT_THAT(ErrorOf(head + R"({"type": "tool"}})"), StartsWith("tool_choice.name: "));
+  EXPECT_THAT(ErrorOf(head + R"({"type": "some"}})"), StartsWith("tool_choice.type: "));
 }
 
 }  // namespace

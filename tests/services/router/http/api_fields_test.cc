@@ -15,6 +15,26 @@ using ::testing::StartsWith;
 
 constexpr Api kApis[] = {Api::kChat, Api::kCompletions, Api::kResponses, Api::kMessages};
 
+// The body that has `value` at the path of a field.
+json BodyWith(std::string path, json value) {
+  for (size_t dot = path.rfind('.'); !path.empty(); dot = path.rfind('.')) {
+    std::string name = dot == std::string::npos ? path : path.substr(dot + 1);
+    path.resize(dot == std::string::npos ? 0 : dot);
+    if (name.ends_with("[]")) {
+      name.resize(name.size() - 2);
+      value = json::array({json::object(), std::move(value)});
+    }
+    value = json{{name, std::move(value)}};
+  }
+  return value;
+}
+
+// As an error tells it: the value above is the second element of each list.
+std::string PlaceOf(std::string path) {
+  for (size_t list = path.find("[]"); list != std::string::npos; list = path.find("[]")) path.insert(list + 1, "1");
+  return path;
+}
+
 absl::Status Refusal(Api api, const json& body) {
   absl::Status status;
   text::JsonFields fields(body, "", &status);
@@ -25,12 +45,12 @@ absl::Status Refusal(Api api, const json& body) {
 TEST(ApiFieldsTest, RefusedFieldsAreNamedWithTheRemedy) {
   for (const Api api : kApis) {
     for (const ApiField& field : FieldsOf(api)) {
-      const absl::Status status = Refusal(api, {{field.name, {{"some", "thing"}}}});
-      EXPECT_EQ(status.ok(), field.use != FieldUse::kRefused) << field.name;
+      const absl::Status status = Refusal(api, BodyWith(field.path, {{"some", "thing"}}));
+      EXPECT_EQ(status.ok(), field.use != FieldUse::kRefused) << field.path;
       if (status.ok()) continue;
       EXPECT_TRUE(absl::IsUnimplemented(status));
-      EXPECT_THAT(std::string(status.message()), StartsWith(std::string(field.name) + ": "));
-      EXPECT_NE(std::string(field.remedy), "") << field.name;
+      EXPECT_THAT(std::string(status.message()), StartsWith(PlaceOf(field.path) + ": "));
+      EXPECT_NE(std::string(field.remedy), "") << field.path;
       EXPECT_THAT(std::string(status.message()), HasSubstr(field.remedy));
     }
   }
@@ -40,10 +60,10 @@ TEST(ApiFieldsTest, ValuesThatAskForNothingPass) {
   for (const Api api : kApis) {
     for (const ApiField& field : FieldsOf(api)) {
       const json harmless = json::parse(field.harmless);
-      ASSERT_TRUE(harmless.is_array()) << field.name;
-      EXPECT_TRUE(Refusal(api, {{field.name, nullptr}}).ok()) << field.name;
-      EXPECT_TRUE(Refusal(api, {{field.name, harmless}}).ok()) << field.name;
-      for (const json& value : harmless) EXPECT_TRUE(Refusal(api, {{field.name, value}}).ok()) << field.name;
+      ASSERT_TRUE(harmless.is_array()) << field.path;
+      EXPECT_TRUE(Refusal(api, BodyWith(field.path, nullptr)).ok()) << field.path;
+      EXPECT_TRUE(Refusal(api, BodyWith(field.path, harmless)).ok()) << field.path;
+      for (const json& value : harmless) EXPECT_TRUE(Refusal(api, BodyWith(field.path, value)).ok()) << field.path;
     }
   }
   EXPECT_FALSE(Refusal(Api::kChat, {{"modalities", {"text", "audio"}}}).ok());
@@ -52,10 +72,27 @@ TEST(ApiFieldsTest, ValuesThatAskForNothingPass) {
   EXPECT_TRUE(Refusal(Api::kChat, {{"nobody_knows", true}}).ok());
 }
 
-TEST(ApiFieldsTest, EveryFieldStandsOnce) {
+TEST(ApiFieldsTest, WhatAPathCannotEnterIsForItsReader) {
+  for (const char* body : {R"({"messages": "hi"})", R"({"messages": [{"content": "hi"}, {"content": 5}]})",
+                           R"({"messages": {"audio": 1}})", R"({"tool_choice": "auto", "tools": null})"}) {
+    EXPECT_TRUE(Refusal(Api::kChat, json::parse(body)).ok()) << body;
+  }
+  const absl::Status status = Refusal(Api::kChat, json::parse(R"({"messages": [{}, {"content": [{}, "hi"]}]})"));
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()), StartsWith("messages[1].content[1]: "));
+}
+
+TEST(ApiFieldsTest, EveryFieldStandsOnceAndSoDoesWhatItIsIn) {
   for (const Api api : kApis) {
-    std::set<std::string> names;
-    for (const ApiField& field : FieldsOf(api)) EXPECT_TRUE(names.insert(field.name).second) << field.name;
+    std::set<std::string> paths;
+    for (const ApiField& field : FieldsOf(api)) {
+      std::string path = field.path;
+      EXPECT_TRUE(paths.insert(path).second) << path;
+      if (path.find('.') == std::string::npos) continue;
+      path.resize(path.rfind('.'));
+      if (path.ends_with("[]")) path.resize(path.size() - 2);
+      EXPECT_TRUE(paths.contains(path)) << field.path;
+    }
   }
 }
 

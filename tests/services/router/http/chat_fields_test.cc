@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 namespace moestro::router {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -37,10 +37,11 @@ TEST(ChatFieldsTest, ReadsEveryKindOfMessage) {
 }
 
 TEST(ChatFieldsTest, ToolsKeepTheOrderOfTheirKeys) {
-  const auto chat = Read(R"({"messages": [], "tools": [{"type": "function", "function": {"z": 1, "a": "]}\"" }}]})");
+  const auto chat =
+      Read(R"({"messages": [], "tools": [{"type": "function", "function": {"z": 1, "name": "f", "a": "]}\"" }}]})");
   ASSERT_TRUE(chat.ok()) << chat.status();
-  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"z": 1, "a": "]}\"" }}])");
-  const auto none = Read(R"({"messages": [], "tools": [{}], "tool_choice": "none"})");
+  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"z": 1, "name": "f", "a": "]}\"" }}])");
+  const auto none = Read(R"({"messages": [], "tools": [{"function": {"name": "f"}}], "tool_choice": "none"})");
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->tools, "");
 }
@@ -70,7 +71,7 @@ TEST(ChatFieldsTest, ChoosesTools) {
   }
   EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": [], "tool_choice": "always"})"), StartsWith("tool_choice: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": [], "tool_choice": {"type": "function"}})"),
-              StartsWith("tool_choice: "));
+              StartsWith("tool_choice.name: "));
   EXPECT_TRUE(absl::IsUnimplemented(
       Read(R"({"messages": [], "tools": [], "tool_choice": {"type": "custom", "name": "f"}})").status()));
 }
@@ -85,12 +86,15 @@ TEST(ChatFieldsTest, AllowsSomeOfTheTools) {
       "tools": [{"type": "function", "name": "f"}, {"type": "function", "name": "g"}]}})");
   EXPECT_FALSE(responses.forced || responses.none);
   EXPECT_EQ(responses.names, names);
-  for (const char* bad : {R"("mode": "always", "tools": [{"name": "f"}])", R"("mode": "auto", "tools": [])",
-                          R"("mode": "auto", "tools": ["f"])", R"("mode": "auto", "tools": [{"name": 1}])",
-                          R"("mode": "auto")", R"("mode": 1, "tools": [{"name": "f"}])"}) {
+  for (const auto& [bad, field] : {std::pair(R"("mode": "always", "tools": [{"name": "f"}])", "mode: "),
+                                   {R"("mode": "auto", "tools": [])", "tools: "},
+                                   {R"("mode": "auto", "tools": ["f"])", "tools[0]: "},
+                                   {R"("mode": "auto", "tools": [{"name": "f"}, {"name": 1}])", "tools[1].name: "},
+                                   {R"("mode": "auto")", "tools: "},
+                                   {R"("mode": 1, "tools": [{"name": "f"}])", "mode: "}}) {
     EXPECT_THAT(
         ErrorOf(std::string(R"({"messages": [], "tools": [], "tool_choice": {"type": "allowed_tools", )") + bad + "}}"),
-        AnyOf(StartsWith("tool_choice: "), StartsWith("tool_choice.")))
+        StartsWith(std::string("tool_choice.") + field))
         << bad;
   }
 }
@@ -110,8 +114,12 @@ TEST(ChatFieldsTest, ErrorsBeginWithThePath) {
   EXPECT_THAT(ErrorOf(R"({"messages": [{"role": 5}]})"), StartsWith("messages[0].role: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": 5}]})"), StartsWith("messages[0].content: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": 1}}]}]})"),
-              StartsWith("messages[0].tool_calls: "));
+              StartsWith("messages[0].tool_calls[0].function.name: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"text": "a"}, {"text": 5}]}]})"),
+              StartsWith("messages[0].content[1].text: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": {}})"), StartsWith("tools: "));
+  EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": [{"function": {"name": "f", "parameters": 5}}]})"),
+              StartsWith("tools[0].function.parameters: "));
   EXPECT_THAT(ErrorOf(R"({"messages": [], "chat_template_kwargs": 1})"), StartsWith("chat_template_kwargs: "));
 }
 
@@ -126,19 +134,51 @@ TEST(ChatFieldsTest, FunctionsAreTheOlderFormOfTools) {
   ASSERT_EQ(chat->messages[1].tool_calls.size(), 1u);
   EXPECT_EQ(chat->messages[1].tool_calls[0].name, "f");
   EXPECT_EQ(chat->messages[2].role, "tool");
-  EXPECT_EQ(chat->messages[2].tool_call_id, chat->messages[1].tool_calls[0].id);
   EXPECT_EQ(Read(R"({"messages": [], "functions": [{"name": "f"}], "function_call": "none"})")->tools, "");
-  for (const char* wrong : {R"("functions": {})", R"("functions": [1])", R"("functions": [], "tools": [])",
-                            R"("functions": [], "tool_choice": "auto")"}) {
-    EXPECT_THAT(ErrorOf(std::string(R"({"messages": [], )") + wrong + "}"), StartsWith("functions: "));
+  for (const auto& [wrong, field] : {std::pair(R"("functions": {})", "functions: "),
+                                     {R"("functions": [1])", "functions[0]: "},
+                                     {R"("functions": [], "tools": [])", "functions: "},
+                                     {R"("functions": [], "tool_choice": "auto")", "functions: "}}) {
+    EXPECT_THAT(ErrorOf(std::string(R"({"messages": [], )") + wrong + "}"), StartsWith(field));
   }
-  for (const char* wrong : {R"("required")", "{}", "5"}) {
+  for (const auto& [wrong, field] :
+       {std::pair(R"("required")", "function_call: "), {"{}", "function_call.name: "}, {"5", "function_call: "}}) {
     EXPECT_THAT(ErrorOf(std::string(R"({"messages": [], "functions": [], "function_call": )") + wrong + "}"),
-                StartsWith("function_call: "))
+                StartsWith(field))
         << wrong;
   }
   EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "assistant", "function_call": {}}]})"),
-              StartsWith("messages[0].function_call: "));
+              StartsWith("messages[0].function_call.name: "));
+}
+
+TEST(ChatFieldsTest, CallsWithoutIdsGetThoseThatKimiWrites) {
+  const auto chat = Read(R"({"messages": [
+    {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+    {"role": "function", "name": "f", "content": "1"},
+    {"role": "assistant", "tool_calls": [{"id": "mine", "function": {"name": "g"}}]},
+    {"role": "tool", "tool_call_id": "mine", "content": "2"},
+    {"role": "assistant", "function_call": {"name": "f"}},
+    {"role": "function", "name": "f", "content": "3"},
+    {"role": "function", "name": "g", "content": "4"},
+    {"role": "function", "name": "h", "content": "5"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  const auto& messages = chat->messages;
+  EXPECT_EQ(messages[0].tool_calls[0].id, "functions.f:0");
+  EXPECT_EQ(messages[1].tool_call_id, "functions.f:0");
+  EXPECT_EQ(messages[2].tool_calls[0].id, "mine");
+  EXPECT_EQ(messages[3].tool_call_id, "mine");
+  EXPECT_EQ(messages[4].tool_calls[0].id, "functions.f:2");
+  EXPECT_EQ(messages[5].tool_call_id, "functions.f:2");
+  EXPECT_EQ(messages[6].tool_call_id, "mine");
+  EXPECT_EQ(messages[7].tool_call_id, "");  // nobody called it
+}
+
+TEST(ChatFieldsTest, ARefusalIsWhatTheAssistantSaid) {
+  const auto chat = Read(R"({"messages": [{"role": "assistant", "content": null, "refusal": "I will not."},
+    {"role": "assistant", "content": [{"type": "refusal", "refusal": "Nor that."}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->messages[0].content, "I will not.");
+  EXPECT_EQ(chat->messages[1].content, "Nor that.");
 }
 
 TEST(ChatFieldsTest, ChoosesAFunction) {

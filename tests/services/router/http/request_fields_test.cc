@@ -76,20 +76,22 @@ TEST(RequestFieldsTest, NullCountsAsAbsent) {
 }
 
 TEST(RequestFieldsTest, WrongTypesNameTheField) {
-  for (const auto& [text, field] : {std::pair(R"({"temperature": "1"})", "temperature: "),
-                                    {R"({"top_k": 1.5})", "top_k: "},
-                                    {R"({"seed": 1e30})", "seed: "},
-                                    {R"({"max_tokens": 0})", "max_tokens: "},
-                                    {R"({"max_tokens": 1e10})", "max_tokens: "},
-                                    {R"({"stop_token_ids": 5})", "stop_token_ids: "},
-                                    {R"({"stop_token_ids": ["a"]})", "stop_token_ids: "},
-                                    {R"({"stop": 5})", "stop: "},
-                                    {R"({"stop": [5]})", "stop: "},
-                                    {R"({"logit_bias": {"x": 1}})", "logit_bias: "},
-                                    {R"({"logit_bias": {"1": "x"}})", "logit_bias: "},
-                                    {R"({"response_format": {"type": "xml"}})", "response_format: "},
-                                    {R"({"response_format": {"type": "json_schema"}})", "response_format: "},
-                                    {R"({"ignore_eos": 1})", "ignore_eos: "}}) {
+  for (const auto& [text, field] :
+       {std::pair(R"({"temperature": "1"})", "temperature: "),
+        {R"({"top_k": 1.5})", "top_k: "},
+        {R"({"seed": 1e30})", "seed: "},
+        {R"({"max_tokens": 0})", "max_tokens: "},
+        {R"({"max_tokens": 1e10})", "max_tokens: "},
+        {R"({"stop_token_ids": 5})", "stop_token_ids: "},
+        {R"({"stop_token_ids": ["a"]})", "stop_token_ids: "},
+        {R"({"stop": 5})", "stop: "},
+        {R"({"stop": [5]})", "stop: "},
+        {R"({"logit_bias": {"x": 1}})", "logit_bias: "},
+        {R"({"logit_bias": {"1": "x"}})", "logit_bias: "},
+        {R"({"response_format": {"type": "xml"}})", "response_format.type: "},
+        {R"({"response_format": {"type": "json_schema"}})", "response_format.json_schema.schema: "},
+        {R"({"response_format": {"type": "json_object", "schema": 5}})", "response_format.schema: "},
+        {R"({"ignore_eos": 1})", "ignore_eos: "}}) {
     Reading reading(text);
     ReadGenerateFields(reading.fields, reading.text);
     EXPECT_THAT(std::string(reading.status.message()), StartsWith(field));

@@ -1,0 +1,82 @@
+#include "services/router/http/responses_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+namespace moestro::router {
+namespace {
+
+using ::testing::StartsWith;
+
+absl::StatusOr<text::Chat> Read(const std::string& body) {
+  return ReadResponsesChat(nlohmann::json::parse(body), body);
+}
+
+std::string ErrorOf(const std::string& body) { return std::string(Read(body).status().message()); }
+
+TEST(ResponsesRequestTest, ItemsBecomeMessages) {
+  const auto chat = Read(R"({"instructions": "be brief", "input": [
+    {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+    {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look.", "annotations": []}]},
+    {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+    {"type": "function_call", "call_id": "2", "name": "g", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "1", "output": "3"},
+    {"type": "function_call_output", "call_id": "2", "output": [{"type": "input_text", "text": "4"}]},
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "so"}], "encrypted_content": "x"},
+    {"type": "function_call", "call_id": "3", "name": "f", "arguments": "{}"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  const auto& messages = chat->messages;
+  ASSERT_EQ(messages.size(), 6u);
+  EXPECT_EQ(messages[0].role, "system");
+  EXPECT_EQ(messages[0].content, "be brief");
+  EXPECT_EQ(messages[1].content, "ab");
+  EXPECT_EQ(messages[2].content, "I look.");
+  EXPECT_EQ(messages[2].reasoning_content, "hm");
+  ASSERT_EQ(messages[2].tool_calls.size(), 2u);
+  EXPECT_EQ(messages[2].tool_calls[1].id, "2");
+  EXPECT_EQ(messages[3].content, "3");
+  EXPECT_EQ(messages[4].tool_call_id, "2");
+  EXPECT_EQ(messages[4].content, "4");
+  EXPECT_EQ(messages[5].reasoning_content, "so");
+  EXPECT_EQ(messages[5].tool_calls[0].id, "3");
+}
+
+TEST(ResponsesRequestTest, ThoughtsWithoutAnAnswerAreDropped) {
+  const auto chat = Read(R"({"input": [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
+    {"role": "user", "content": "go on"}, {"role": "assistant", "content": "yes"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  ASSERT_EQ(chat->messages.size(), 2u);
+  EXPECT_EQ(chat->messages[0].reasoning_content, "");
+  EXPECT_EQ(chat->messages[1].reasoning_content, "");
+}
+
+TEST(ResponsesRequestTest, ToolsBecomeThoseOfChats) {
+  const auto chat = Read(R"({"input": "x", "reasoning": {"effort": "low"}, "tools": [
+    {"type": "function", "parameters": {"z": 1, "a": 2}, "name": "f", "defer_loading": true}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}])");
+  EXPECT_EQ(chat->template_flags, R"({"reasoning_effort":"low"})");
+}
+
+TEST(ResponsesRequestTest, ErrorsBeginWithThePath) {
+  for (const auto& [body, field] :
+       {std::pair("{}", "input: "),
+        {R"({"input": 5})", "input: "},
+        {R"({"input": ["x"]})", "input[0]: "},
+        {R"({"input": [{"type": "web_search_call"}]})", "input[0].type: "},
+        {R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})", "input[0].content[0].type: "},
+        {R"({"input": [{"type": "function_call_output", "output": [{"type": "input_file"}]}]})",
+         "input[0].output[0].type: "},
+        {R"({"input": "x", "tools": [{"type": "function", "name": "f"}, {"type": "custom"}]})", "tools[1].type: "},
+        {R"({"input": "x", "tools": [{"type": "function"}]})", "tools[0].name: "},
+        {R"({"input": "x", "conversation": "c"})", "conversation: "}}) {
+    EXPECT_THAT(ErrorOf(body), StartsWith(field)) << body;
+  }
+}
+
+}  // namespace
+}  // namespace moestro::router
