@@ -1,11 +1,14 @@
 """The current client of Anthropic, from PyPI, against a running node."""
 
 import json
+import time
+import typing
 
 import pypi
 import pytest
 
 anthropic = pypi.load("anthropic")
+import pydantic  # noqa: E402 (the one that came with it)
 
 MESSAGES = [{"role": "user", "content": "Sort [5, 2, 9]."}]
 GREEDY = {"temperature": 0}  # newer clients send no sampling parameters of their own
@@ -24,6 +27,14 @@ def model(node, client):
 def create(client, model, **fields):
     return client.messages.create(
         **{"model": model, "max_tokens": 16, "extra_body": GREEDY, "messages": MESSAGES} | fields)
+
+
+def test_models(client, model):
+    page = client.models.list()
+    assert [one.id for one in page] == [page.first_id] == [page.last_id] == [model]
+    one = client.models.retrieve(model)
+    assert one.type == "model" and one.display_name == model and one.max_input_tokens > 0
+    assert abs(one.created_at.timestamp() - time.time()) < 3600
 
 
 def test_message(client, model):
@@ -71,6 +82,28 @@ def test_the_answer_is_what_output_config_says(client, model):
     assert json.loads(create(client, model, output_config={"format": form}).content[0].text) == {"a": 7}
     older = GREEDY | {"output_format": form}
     assert json.loads(create(client, model, extra_body=older).content[0].text) == {"a": 7}
+
+
+def test_answers_are_objects_of_the_clients_own_classes(client, model):
+    class Animal(pydantic.BaseModel):
+        name: typing.Literal["cat", "dog"]
+        legs: typing.Literal[2, 4]
+
+    message = client.messages.parse(model=model, max_tokens=64, messages=MESSAGES, output_format=Animal)
+    assert isinstance(message.parsed_output, Animal)
+
+
+def test_the_beta_forms_are_the_same(client, model):
+    betas = {"model": model, "messages": MESSAGES, "betas": ["interleaved-thinking-2025-05-14", "token-counting-2024-11-01"]}
+    message = client.beta.messages.create(max_tokens=16, extra_body=GREEDY, **betas)
+    assert message.content[0].text == create(client, model).content[0].text
+    assert client.beta.messages.count_tokens(**betas).input_tokens > 0
+
+
+def test_the_system_may_speak_in_between(client, model):
+    turns = [*MESSAGES, {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}]
+    assert client.messages.count_tokens(model=model, messages=turns).input_tokens > \
+        client.messages.count_tokens(model=model, messages=MESSAGES).input_tokens
 
 
 def test_fields_that_change_the_answer_are_refused(client, model):

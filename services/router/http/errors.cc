@@ -72,9 +72,10 @@ HttpError Error(int status, const std::string& message, std::string_view param, 
   Json error = {{"message", message}, {"type", TypeOf(status)}, {"param", nullptr}, {"code", nullptr}};
   if (!param.empty()) error["param"] = param;
   if (code != nullptr) error["code"] = code;
-  return {.status = status,
-          .body = Json{{"error", std::move(error)}}.dump(-1, ' ', false, Json::error_handler_t::replace),
-          .retry_after = status == 429 || status == 503 ? std::optional<int64_t>(1) : std::nullopt};
+  return {
+      .status = status,
+      .body = Json{{"type", "error"}, {"error", std::move(error)}}.dump(-1, ' ', false, Json::error_handler_t::replace),
+      .retry_after = status == 429 || status == 503 ? std::optional<int64_t>(1) : std::nullopt};
 }
 
 }  // namespace

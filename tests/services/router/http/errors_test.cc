@@ -12,7 +12,9 @@ namespace moestro::router {
 namespace {
 
 nlohmann::json ErrorOf(const absl::Status& status) {
-  return nlohmann::json::parse(OpenAiError(status).body).at("error");
+  const nlohmann::json body = nlohmann::json::parse(OpenAiError(status).body);
+  EXPECT_EQ(body.at("type"), "error");  // Anthropic's clients look there
+  return body.at("error");
 }
 
 TEST(HttpErrorsTest, NamesTheField) {
