@@ -219,6 +219,21 @@ def test_methods(web):
     assert web.call("DELETE", "/health")[0] == 405
 
 
+def test_pages_of_others_may_call_only_if_they_are_named(web, make_node):
+    asked = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST",
+             "Access-Control-Request-Headers": "authorization,anthropic-version,x-stainless-os"}
+    for method, path, body in (("OPTIONS", CHAT, None), ("POST", PLAIN, {"prompt": "a", "max_tokens": 1})):
+        assert not any(name.startswith("Access-Control") for name in web.call(method, path, body, **asked)[1])
+    with make_node({"router": ["--cors-origin", "https://example.org"]}) as node:
+        other = Http(node)
+        status, headers, _ = other.call("OPTIONS", CHAT, **asked)
+        assert status == 204 and headers["Access-Control-Allow-Origin"] == "https://example.org"
+        assert headers["Access-Control-Allow-Headers"] == "*, Authorization" and "POST" in headers["Access-Control-Allow-Methods"]
+        status, headers, _ = other.call("POST", PLAIN, {"prompt": "a", "max_tokens": 1}, **asked)
+        assert status == 200 and headers["Access-Control-Allow-Origin"] == "https://example.org"
+        assert other.call("POST", PLAIN, {"prompt": 1})[1]["Access-Control-Allow-Origin"] == "https://example.org"
+
+
 def test_keep_alive_and_close(web):
     connection = web.connection()
     for _ in range(3):
@@ -275,6 +290,33 @@ def test_stream_frames(web):
     for index in (0, 1):
         own = [f["choices"][0] for f in parsed if f["choices"][0]["index"] == index]
         assert [c["finish_reason"] for c in own] == [None] * (len(own) - 1) + ["length"]
+
+
+def test_usage_and_progress_come_when_they_are_asked_for(web):
+    body = {"prompt": "To be or not to be " * 40, "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+    plain = [json.loads(frame) for frame in web.stream(PLAIN, body)[:-1]]
+    assert not any("prompt_progress" in frame or frame.get("usage") for frame in plain)
+    asked = {"return_progress": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    frames = [json.loads(frame) for frame in web.stream(PLAIN, body | {"prompt": "Or " + body["prompt"]} | asked)[:-1]]
+    progress = [frame["prompt_progress"] for frame in frames if "prompt_progress" in frame]
+    assert progress and progress[-1]["processed"] <= progress[-1]["total"] and progress[-1]["total"] > 100
+    counts = [frame["usage"]["completion_tokens"] for frame in frames if "prompt_progress" not in frame]
+    assert counts == sorted(counts) and counts[-1] == 4
+
+
+def test_a_silent_stream_has_comments(make_node):
+    """Decode is dead, so nothing comes but what the router says by itself."""
+    with make_node({"router": ["--http-keep-alive-seconds", "1", "--recovery-seconds", "60"]}) as node:
+        with Http(node).connect() as client:
+            body = {"prompt": "abc", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+            client.sendall(request("POST", PLAIN, json.dumps(body).encode()))
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+            node.kill("decode")
+            said = b""
+            while b": keep-alive\n\n" not in said:
+                said += client.recv(65536)
+        node.start("decode")
+        node.wait_serving()
 
 
 def test_a_client_that_leaves_frees_its_pages(web, node):

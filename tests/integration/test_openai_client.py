@@ -1,13 +1,16 @@
 """What people's programs do with OpenAI's own client, against a node that serves the demo model."""
 
+import asyncio
 import json
 import time
+import typing
 
 import pytest
 from node import Node
 from pypi import load
 
 openai = load("openai")
+import pydantic  # noqa: E402 (the one that came with it)
 
 SORT = [{"role": "user", "content": "Sort [5, 2, 9]."}]
 
@@ -99,6 +102,38 @@ def test_logprobs(client, model):
         best = token.top_logprobs
         assert len(best) == 3 and best[0].logprob == pytest.approx(token.logprob)  # greedy
         assert best == sorted(best, key=lambda other: -other.logprob)
+
+
+class Animal(pydantic.BaseModel):
+    name: typing.Literal["cat", "dog"]
+    legs: typing.Annotated[int, pydantic.Field(ge=0, le=9)]
+    tags: typing.Annotated[list[typing.Literal["old", "new"]], pydantic.Field(max_length=2)]
+
+
+def test_answers_are_objects_of_the_clients_own_classes(client, model):
+    """The client makes a strict JSON schema of a class, and reads the answer with it."""
+    fields = {"model": model, "messages": SORT, "response_format": Animal, "max_tokens": 300}
+    whole = client.chat.completions.parse(**fields).choices[0]
+    assert whole.finish_reason == "stop" and isinstance(whole.message.parsed, Animal)
+    with client.chat.completions.stream(**fields) as stream:
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, Animal)
+    parsed = client.responses.parse(model=model, input=SORT, text_format=Animal, max_output_tokens=300)
+    assert isinstance(parsed.output_parsed, Animal)
+
+
+def test_a_developer_speaks_as_the_system_does(client, model):
+    turns = [[{"role": role, "content": "Be brief."}, *SORT] for role in ("developer", "system")]
+    answers = [chat(client, model, messages=turn, max_tokens=None, max_completion_tokens=8) for turn in turns]
+    assert answers[0].choices[0].message.content == answers[1].choices[0].message.content
+    assert answers[0].usage.prompt_tokens == answers[1].usage.prompt_tokens
+
+
+def test_many_at_once(node, model):
+    async def ask():
+        async with openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{node.http_port}/v1", api_key="none") as client:
+            return await asyncio.gather(*[client.chat.completions.create(
+                model=model, messages=SORT, temperature=0, max_tokens=16) for _ in range(20)])
+    assert len({answer.choices[0].message.content for answer in asyncio.run(ask())}) == 1
 
 
 def test_completions(client, model):
@@ -204,6 +239,12 @@ def test_responses(client, model):
     with pytest.raises(openai.BadRequestError) as error:
         client.responses.create(model=model, input="x", previous_response_id="resp_1")
     assert error.value.param == "previous_response_id"
+
+
+def test_an_answer_comes_back_as_the_next_input(client, model):
+    items = [*SORT, *client.responses.create(model=model, input=SORT, temperature=0).output]
+    assert client.responses.create(model=model, input=[*items, {"role": "user", "content": "Now reverse it."}],
+                                   temperature=0).output_text == "[9, 5, 2]"
 
 
 def test_responses_stream(client, model):
