@@ -27,6 +27,8 @@ BatchModel::BatchModel(const weights::ModelSpec& spec, DType linear, PrefillRows
       position_bytes_(KvBytes(spec, 1)) {
   for (const LayerCount& layer : CountModel(spec, linear).layers) {
     other_weights_ += layer.attention.bytes + layer.dense.bytes;
+    row_elements_ += layer.attention.elements + layer.dense.elements +
+                     static_cast<double>(spec.experts_per_token) * layer.expert.elements;
     if (layer.expert.bytes > 0) expert_ = layer.expert;
   }
   layer_weights_ = static_cast<double>(spec.num_experts) * expert_.bytes;
@@ -113,6 +115,14 @@ PolicyCost BatchModel::CostOf(const Machine& machine, const BatchWorkload& workl
   cost.device_bytes = std::max(At(peaks.device_prefill, policy), At(peaks.device_decode, policy));
   cost.host_bytes = At(peaks.host, policy);
   return cost;
+}
+
+double BatchModel::PrefillSeconds(const Machine& machine, const BatchWorkload& workload,
+                                  const BatchPolicy& policy) const {
+  const double operations = 2 * static_cast<double>(policy.requests()) * workload.prompt * row_elements_;
+  if (machine.devices == 0) return operations / machine.host.flops_per_second;
+  const double streamed = moe_layers_ * layer_weights_ * (1 - policy.resident_weights);
+  return std::max(operations / machine.device.flops_per_second, streamed / machine.link_bytes_per_second);
 }
 
 // The best shares are a corner of the polygon that memories and 0 <= share <= 1 bound: bytes are linear in both.

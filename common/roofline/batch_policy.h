@@ -72,6 +72,10 @@ class BatchModel {
 
   PolicyCost CostOf(const Machine& machine, const BatchWorkload& workload, const BatchPolicy& policy) const;
 
+  // All prompts on the device, or without one on the host: all operations but attention's, or the streamed weights
+  // once.
+  double PrefillSeconds(const Machine& machine, const BatchWorkload& workload, const BatchPolicy& policy) const;
+
   // The policy with the shares that need the link least and fit both memories; none: it does not fit.
   std::optional<BatchPolicy> WithBestShares(const Machine& machine, const BatchWorkload& workload,
                                             BatchPolicy policy) const;
@@ -101,6 +105,7 @@ class BatchModel {
   double moe_layers_ = 0;      // of these, with routed experts
   double layer_weights_ = 0;   // bytes of their routed experts, in a layer
   double other_weights_ = 0;   // bytes of the model's other weights, but router, head and embedding
+  double row_elements_ = 0;    // weights that multiply a row, of all layers, but those
   double position_bytes_ = 0;  // of the cache, in a layer
   WeightCount expert_;
 };

@@ -1,5 +1,7 @@
 #include "services/cli/plan/hardware_file.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -11,101 +13,219 @@
 namespace moestro::cli {
 namespace {
 
-using Fields = std::map<std::string, double*>;
+constexpr int kVersion = 2;
 
-// Sets the name and the numbers. `optional_numbers` may be absent.
-absl::Status Fill(const nlohmann::json& json, const Fields& numbers, const Fields& optional_numbers,
-                  const std::string& name_key, std::string* name) {
-  Fields known = numbers;
-  known.insert(optional_numbers.begin(), optional_numbers.end());
-  for (const auto& [key, value] : json.items()) {
-    if (key == name_key && value.is_string()) {
-      *name = value.get<std::string>();
-      continue;
-    }
-    const auto number = known.find(key);
-    if (number == known.end()) return absl::InvalidArgumentError(absl::StrCat("unknown field '", key, "'"));
-    if (!value.is_number() || !(value.get<double>() > 0)) {
-      return absl::InvalidArgumentError(absl::StrCat("'", key, "' must be a positive number"));
-    }
-    *number->second = value.get<double>();
+// All numbers that a file may have. A command needs some of them.
+constexpr const char* kNumbers[] = {
+    "levels.gpu.count",
+    "levels.gpu.memory_bytes",
+    "levels.gpu.memory_bytes_per_second",
+    "levels.gpu.processors",
+    "levels.gpu.fp8_flops_per_second",
+    "levels.gpu.bf16_flops_per_second",
+    "levels.gpu.launch_seconds",
+    "levels.gpu.fp8_linear_fraction",
+    "levels.gpu.bf16_linear_fraction",
+    "levels.gpu.attention_fraction",
+    "levels.gpu.memory_fraction",
+    "levels.gpu.decode_memory_fraction",
+    "levels.cpu.count",
+    "levels.cpu.cores",
+    "levels.cpu.memory_bytes",
+    "levels.cpu.memory_bytes_per_second",
+    "levels.cpu.read_bytes_per_second",
+    "levels.cpu.bf16_flops_per_second",
+    "levels.cpu.int8_ops_per_second",
+    "levels.cpu.memory_fraction",
+    "levels.cpu.experts_memory_fraction",
+    "levels.cpu.fp8_decode_fraction",
+    "levels.cpu.int8_decode_fraction",
+    "levels.cpu.bf16_decode_fraction",
+    "levels.cpu.fp8_linear_fraction",
+    "levels.cpu.int8_linear_fraction",
+    "levels.cpu.bf16_linear_fraction",
+    "levels.cpu.attention_fraction",
+    "levels.cpu.phase_seconds",
+    "links.bus.bytes_per_second",
+    "links.bus.seconds",
+    "links.sockets.bytes_per_second",
+    "kernels.fp8_flops_per_second",
+    "kernels.fp8_linear_fraction",
+    "kernels.bf16_linear_fraction",
+    "kernels.attention_fraction",
+    "kernels.decode_memory_fraction",
+    "kernels.decode_attention_fraction",
+};
+constexpr const char* kTexts[] = {"name", "kernels.origin"};
+
+struct Fields {
+  std::map<std::string, double> numbers;
+  std::map<std::string, std::string> texts;
+
+  bool HasAnyOf(const std::string& prefix) const {
+    return std::ranges::any_of(numbers, [&](const auto& number) { return number.first.starts_with(prefix); }) ||
+           std::ranges::any_of(texts, [&](const auto& text) { return text.first.starts_with(prefix); });
   }
-  for (const auto& [key, number] : numbers) {
-    if (!json.contains(key)) return absl::InvalidArgumentError(absl::StrCat("'", key, "' is missing"));
+};
+
+bool IsOneOf(const auto& paths, const std::string& path) { return std::ranges::find(paths, path) != std::end(paths); }
+
+absl::Status Collect(const nlohmann::json& object, const std::string& prefix, Fields* fields) {
+  for (const auto& [key, value] : object.items()) {
+    const std::string path = prefix + key;
+    if (std::ranges::any_of(kNumbers, [&](const std::string& known) { return known.starts_with(path + "."); })) {
+      if (!value.is_object()) return absl::InvalidArgumentError(absl::StrCat("'", path, "' must be an object"));
+      MOE_RETURN_IF_ERROR(Collect(value, path + ".", fields));
+    } else if (IsOneOf(kTexts, path)) {
+      if (!value.is_string()) return absl::InvalidArgumentError(absl::StrCat("'", path, "' must be text"));
+      fields->texts[path] = value.get<std::string>();
+    } else if (IsOneOf(kNumbers, path)) {
+      if (!value.is_number() || !(value.get<double>() > 0)) {
+        return absl::InvalidArgumentError(absl::StrCat("'", path, "' must be a positive number"));
+      }
+      fields->numbers[path] = value.get<double>();
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("unknown field '", path, "'"));
+    }
   }
-  return name->empty() ? absl::InvalidArgumentError(absl::StrCat("'", name_key, "' is missing")) : absl::OkStatus();
+  return absl::OkStatus();
 }
 
-absl::Status FillKernels(const nlohmann::json& json, GpuMachine* machine) {
-  if (!json.is_object()) return absl::InvalidArgumentError("must be an object");
+absl::StatusOr<Fields> Parse(nlohmann::json json) {
+  if (!json.contains("version")) {
+    return absl::InvalidArgumentError(
+        "'version' is missing. Version 1 had all fields in one object; to convert: set \"version\" to 2, move the "
+        "GPU's to "
+        "levels.gpu, those that begin with cpu_ to levels.cpu and those that begin with copy_ to links.bus, all "
+        "without "
+        "this beginning (deploy/hardware/README.md)");
+  }
+  if (json["version"] != kVersion) return absl::InvalidArgumentError(absl::StrCat("'version' must be ", kVersion));
+  json.erase("version");
+  Fields fields;
+  MOE_RETURN_IF_ERROR(Collect(json, "", &fields));
+  if (fields.texts["name"].empty()) return absl::InvalidArgumentError("'name' is missing");
+  return fields;
+}
+
+// Where the numbers of these paths go.
+using Targets = std::map<std::string, double*>;
+
+absl::Status Take(const Fields& fields, const Targets& required, const Targets& optional = {}) {
+  for (const auto& [path, number] : required) {
+    if (!fields.numbers.contains(path)) return absl::InvalidArgumentError(absl::StrCat("'", path, "' is missing"));
+    *number = fields.numbers.at(path);
+  }
+  for (const auto& [path, number] : optional) {
+    if (fields.numbers.contains(path)) *number = fields.numbers.at(path);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillKernels(const Fields& fields, GpuMachine* machine) {
   device::HardwareSpec& built = machine->built;
-  const Fields fractions = {{"bf16_linear_fraction", &built.bf16_linear_fraction},
-                            {"attention_fraction", &built.attention_fraction},
-                            {"decode_memory_fraction", &built.decode_memory_fraction},
-                            {"decode_attention_fraction", &built.decode_attention_fraction}};
-  // The rate of the instruction that the kernels use, which may be faster than the one that the data sheet has in mind.
-  const Fields of_fp8 = {{"fp8_flops_per_second", &built.fp8_flops_per_second},
-                         {"fp8_linear_fraction", &built.fp8_linear_fraction}};
-  MOE_RETURN_IF_ERROR(Fill(json, fractions, of_fp8, "origin", &machine->origin));
-  machine->built_fp8 = json.contains("fp8_linear_fraction");
-  if (machine->built_fp8 != json.contains("fp8_flops_per_second")) {
-    return absl::InvalidArgumentError("'fp8_flops_per_second' and 'fp8_linear_fraction' go together");
+  MOE_RETURN_IF_ERROR(Take(fields,
+                           {{"kernels.bf16_linear_fraction", &built.bf16_linear_fraction},
+                            {"kernels.attention_fraction", &built.attention_fraction},
+                            {"kernels.decode_memory_fraction", &built.decode_memory_fraction},
+                            {"kernels.decode_attention_fraction", &built.decode_attention_fraction}},
+                           // The rate of the instruction that the kernels use, which may be faster than the one that
+                           // the data sheet has in mind.
+                           {{"kernels.fp8_flops_per_second", &built.fp8_flops_per_second},
+                            {"kernels.fp8_linear_fraction", &built.fp8_linear_fraction}}));
+  machine->built_fp8 = fields.numbers.contains("kernels.fp8_linear_fraction");
+  if (machine->built_fp8 != fields.numbers.contains("kernels.fp8_flops_per_second")) {
+    return absl::InvalidArgumentError("'kernels.fp8_flops_per_second' and 'kernels.fp8_linear_fraction' go together");
   }
+  const auto origin = fields.texts.find("kernels.origin");
+  machine->origin = origin == fields.texts.end() ? "" : origin->second;
   if (machine->origin == "estimated" || machine->origin == "measured") return absl::OkStatus();
-  return absl::InvalidArgumentError("'origin' must be \"estimated\" or \"measured\"");
+  return absl::InvalidArgumentError("'kernels.origin' must be \"estimated\" or \"measured\"");
 }
 
-absl::Status Fill(nlohmann::json json, GpuMachine* machine) {
-  device::HardwareSpec* const hardware = &machine->paper_way;
-  constexpr char kKernels[] = "kernels";
-  const nlohmann::json kernels = json.value(kKernels, nlohmann::json());
-  json.erase(kKernels);
-  const Fields numbers = {{"gpu_memory_bytes", &hardware->gpu_memory_bytes},
-                          {"gpu_memory_bytes_per_second", &hardware->gpu_memory_bytes_per_second},
-                          {"gpu_processors", &hardware->gpu_processors},
-                          {"fp8_flops_per_second", &hardware->fp8_flops_per_second},
-                          {"bf16_flops_per_second", &hardware->bf16_flops_per_second},
-                          {"copy_bytes_per_second", &hardware->copy_bytes_per_second},
-                          {"copy_seconds", &hardware->copy_seconds},
-                          {"launch_seconds", &hardware->launch_seconds},
-                          {"fp8_linear_fraction", &hardware->fp8_linear_fraction},
-                          {"bf16_linear_fraction", &hardware->bf16_linear_fraction},
-                          {"attention_fraction", &hardware->attention_fraction},
-                          {"memory_fraction", &hardware->memory_fraction}};
-  const Fields optional_numbers = {{"decode_memory_fraction", &hardware->decode_memory_fraction},
-                                   {"cpu_memory_bytes_per_second", &hardware->cpu_memory_bytes_per_second},
-                                   {"cpu_memory_fraction", &hardware->cpu_memory_fraction},
-                                   {"cpu_cores", &hardware->cpu_cores},
-                                   {"cpu_read_bytes_per_second", &hardware->cpu_read_bytes_per_second}};
-  MOE_RETURN_IF_ERROR(Fill(json, numbers, optional_numbers, "name", &hardware->name));
-  machine->built = *hardware;
-  return kernels.is_null() ? absl::OkStatus() : Annotate(FillKernels(kernels, machine), kKernels);
+absl::Status Fill(const Fields& fields, GpuMachine* machine) {
+  device::HardwareSpec& hardware = machine->paper_way;
+  hardware.name = fields.texts.at("name");
+  double cpus = 1;
+  MOE_RETURN_IF_ERROR(Take(fields,
+                           {{"levels.gpu.memory_bytes", &hardware.gpu_memory_bytes},
+                            {"levels.gpu.memory_bytes_per_second", &hardware.gpu_memory_bytes_per_second},
+                            {"levels.gpu.processors", &hardware.gpu_processors},
+                            {"levels.gpu.fp8_flops_per_second", &hardware.fp8_flops_per_second},
+                            {"levels.gpu.bf16_flops_per_second", &hardware.bf16_flops_per_second},
+                            {"levels.gpu.launch_seconds", &hardware.launch_seconds},
+                            {"levels.gpu.fp8_linear_fraction", &hardware.fp8_linear_fraction},
+                            {"levels.gpu.bf16_linear_fraction", &hardware.bf16_linear_fraction},
+                            {"levels.gpu.attention_fraction", &hardware.attention_fraction},
+                            {"levels.gpu.memory_fraction", &hardware.memory_fraction},
+                            {"links.bus.bytes_per_second", &hardware.copy_bytes_per_second},
+                            {"links.bus.seconds", &hardware.copy_seconds}},
+                           {{"levels.gpu.decode_memory_fraction", &hardware.decode_memory_fraction},
+                            {"levels.cpu.count", &cpus},
+                            {"levels.cpu.memory_bytes_per_second", &hardware.cpu_memory_bytes_per_second},
+                            {"levels.cpu.experts_memory_fraction", &hardware.cpu_memory_fraction},
+                            {"levels.cpu.cores", &hardware.cpu_cores},
+                            {"levels.cpu.read_bytes_per_second", &hardware.cpu_read_bytes_per_second}}));
+  for (double* of_one :
+       {&hardware.cpu_memory_bytes_per_second, &hardware.cpu_cores, &hardware.cpu_read_bytes_per_second}) {
+    *of_one *= cpus;
+  }
+  machine->built = hardware;
+  return fields.HasAnyOf("kernels.") ? FillKernels(fields, machine) : absl::OkStatus();
 }
 
-absl::Status Fill(const nlohmann::json& json, roofline::CpuMachine* machine) {
-  const Fields numbers = {{"sockets", &machine->sockets},
-                          {"memory_bytes_per_second", &machine->memory_bytes_per_second},
-                          {"bf16_flops_per_second", &machine->bf16_flops_per_second},
-                          {"int8_ops_per_second", &machine->int8_ops_per_second},
-                          {"link_bytes_per_second", &machine->link_bytes_per_second},
-                          {"memory_fraction", &machine->memory_fraction},
-                          {"fp8_decode_fraction", &machine->fp8_decode_fraction},
-                          {"int8_decode_fraction", &machine->int8_decode_fraction},
-                          {"bf16_decode_fraction", &machine->bf16_decode_fraction},
-                          {"fp8_linear_fraction", &machine->fp8_linear_fraction},
-                          {"int8_linear_fraction", &machine->int8_linear_fraction},
-                          {"bf16_linear_fraction", &machine->bf16_linear_fraction},
-                          {"attention_fraction", &machine->attention_fraction},
-                          {"phase_seconds", &machine->phase_seconds}};
-  return Fill(json, numbers, {}, "name", &machine->name);
+absl::Status Fill(const Fields& fields, roofline::CpuMachine* machine) {
+  machine->name = fields.texts.at("name");
+  machine->sockets = 1;
+  return Take(fields,
+              {{"levels.cpu.memory_bytes_per_second", &machine->memory_bytes_per_second},
+               {"levels.cpu.bf16_flops_per_second", &machine->bf16_flops_per_second},
+               {"levels.cpu.int8_ops_per_second", &machine->int8_ops_per_second},
+               {"levels.cpu.memory_fraction", &machine->memory_fraction},
+               {"levels.cpu.fp8_decode_fraction", &machine->fp8_decode_fraction},
+               {"levels.cpu.int8_decode_fraction", &machine->int8_decode_fraction},
+               {"levels.cpu.bf16_decode_fraction", &machine->bf16_decode_fraction},
+               {"levels.cpu.fp8_linear_fraction", &machine->fp8_linear_fraction},
+               {"levels.cpu.int8_linear_fraction", &machine->int8_linear_fraction},
+               {"levels.cpu.bf16_linear_fraction", &machine->bf16_linear_fraction},
+               {"levels.cpu.attention_fraction", &machine->attention_fraction},
+               {"levels.cpu.phase_seconds", &machine->phase_seconds},
+               {"links.sockets.bytes_per_second", &machine->link_bytes_per_second}},
+              {{"levels.cpu.count", &machine->sockets}});
+}
+
+absl::Status Fill(const Fields& fields, roofline::Machine* machine) {
+  machine->name = fields.texts.at("name");
+  double devices = 1, hosts = 1;
+  roofline::Level &device = machine->device, &host = machine->host;
+  MOE_RETURN_IF_ERROR(Take(fields,
+                           {{"levels.gpu.memory_bytes", &device.memory_bytes},
+                            {"levels.gpu.memory_bytes_per_second", &device.memory_bytes_per_second},
+                            {"levels.gpu.bf16_flops_per_second", &device.flops_per_second},
+                            {"levels.cpu.memory_bytes", &host.memory_bytes},
+                            {"levels.cpu.memory_bytes_per_second", &host.memory_bytes_per_second},
+                            {"levels.cpu.bf16_flops_per_second", &host.flops_per_second},
+                            {"links.bus.bytes_per_second", &machine->link_bytes_per_second}},
+                           {{"levels.gpu.count", &devices}, {"levels.cpu.count", &hosts}}));
+  const auto together = [](double units, roofline::Level& level) {
+    level.memory_bytes *= units;
+    level.memory_bytes_per_second *= units;
+    level.flops_per_second *= units;
+  };
+  together(devices, device);
+  together(hosts, host);
+  machine->devices = static_cast<int64_t>(devices);
+  return absl::OkStatus();
 }
 
 template <typename Machine>
 absl::StatusOr<Machine> ReadMachine(const std::string& path) {
   MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   MOE_ASSIGN_OR_RETURN(const nlohmann::json json, text::ParseJsonObject(text, path));
+  absl::StatusOr<Fields> fields = Parse(json);
+  MOE_RETURN_IF_ERROR(Annotate(fields.status(), path));
   Machine machine;
-  MOE_RETURN_IF_ERROR(Annotate(Fill(json, &machine), path));
+  MOE_RETURN_IF_ERROR(Annotate(Fill(*fields, &machine), path));
   return machine;
 }
 
@@ -116,5 +236,7 @@ absl::StatusOr<GpuMachine> ReadHardwareFile(const std::string& path) { return Re
 absl::StatusOr<roofline::CpuMachine> ReadCpuMachineFile(const std::string& path) {
   return ReadMachine<roofline::CpuMachine>(path);
 }
+
+absl::StatusOr<roofline::Machine> ReadLevels(const std::string& path) { return ReadMachine<roofline::Machine>(path); }
 
 }  // namespace moestro::cli

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "common/device/sim/hardware.h"
 #include "common/roofline/cpu_seconds.h"
+#include "common/roofline/roofline.h"
 #include "common/tensor/dtype.h"
 
 namespace moestro::cli {
@@ -23,11 +24,14 @@ struct GpuMachine {
   }
 };
 
-// JSON, one field for each of HardwareSpec; those for decode may be absent, and `kernels`, an object with the fractions
-// that this project's kernels reach. INVALID_ARGUMENT names the file and the field: absent, unknown, or not a positive
-// number. NOT_FOUND names an unreadable file.
+// JSON of version 2 (deploy/hardware/README.md): levels, links and, for GPUs, `kernels`, the fractions that this
+// project's kernels reach. Each function needs some of the fields; the file may have others. INVALID_ARGUMENT names the
+// file and the field: absent, unknown, or not a positive number; or says how to convert a file of version 1. NOT_FOUND
+// names an unreadable file.
 absl::StatusOr<GpuMachine> ReadHardwareFile(const std::string& path);
-// The same for a machine without a GPU: every field of CpuMachine must be there.
+// A machine whose CPUs compute all.
 absl::StatusOr<roofline::CpuMachine> ReadCpuMachineFile(const std::string& path);
+// A device and its host, at their full rates.
+absl::StatusOr<roofline::Machine> ReadLevels(const std::string& path);
 
 }  // namespace moestro::cli

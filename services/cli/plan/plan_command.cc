@@ -1,6 +1,7 @@
 // `moestro plan`: predicts the effects of a configuration from formulas, before anything runs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "services/cli/command.h"
 #include "services/cli/model/inspect.h"
 #include "services/cli/output.h"
+#include "services/cli/plan/explain_batch.h"
 #include "services/prefill/distributed/simulate_ranks.h"
 
 namespace moestro::cli {
@@ -24,11 +26,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr char kDslp[] = "dslp";
+constexpr char kRoofline[] = "roofline";
+constexpr char kBatch[] = "batch";
+
 struct PlanFlags {
   std::string explain;
   std::string model = "deepseek-v3";
   int ranks = 2;
   int64_t tokens = 20480;
+  ExplainBatchFlags batch;
   bool json = false;
 };
 
@@ -105,7 +112,11 @@ void PrintDslp(const Json& plan) {
       plan["attention_imbalance"].get<double>()));
 }
 
-absl::Status Plan(const PlanFlags& flags) {
+absl::Status Plan(PlanFlags flags) {
+  flags.batch.model = flags.model;
+  flags.batch.json = flags.json;
+  if (flags.explain == kRoofline) return ExplainRoofline(flags.batch);
+  if (flags.explain == kBatch) return ExplainBatch(flags.batch);
   MOE_ASSIGN_OR_RETURN(const Json plan, ExplainDslp(flags));
   if (flags.json) {
     PrintJson(plan, true);
@@ -120,14 +131,28 @@ absl::Status Plan(const PlanFlags& flags) {
 void AddPlanCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<PlanFlags>();
   CLI::App* command = app.add_subcommand("plan", "Predict the effects of a configuration from formulas");
-  command->add_option("--explain", flags->explain, "dslp: bytes that a prefill over several devices exchanges")
+  command
+      ->add_option(
+          "--explain", flags->explain,
+          "dslp: bytes that a prefill over several devices exchanges; roofline: where attention and experts of "
+          "decode belong; batch: how many requests should decode together, offline")
       ->required()
-      ->check(CLI::IsMember({"dslp"}));
+      ->check(CLI::IsMember({kDslp, kRoofline, kBatch}));
   command->add_option(
       "--model", flags->model,
       absl::StrCat(absl::StrJoin(checkpoint::PublishedModels(), ", "), ", a checkpoint directory or a config.json"));
-  command->add_option("--ranks", flags->ranks, "Devices");
-  command->add_option("--tokens", flags->tokens, "Tokens of the prompt");
+  command->add_option("--ranks", flags->ranks, "dslp: devices");
+  command->add_option("--tokens", flags->tokens, "dslp: tokens of the prompt");
+  ExplainBatchFlags& batch = flags->batch;
+  command->add_option(
+      "--hardware", batch.hardware,
+      "roofline, batch: JSON file of a machine (deploy/hardware); batch without it: this machine, measured");
+  command->add_option("--format", batch.format, "roofline, batch: of the linear layers")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kBatchFormats), std::end(kBatchFormats))));
+  command->add_option("--prompt", batch.prompt, "batch: tokens of each request's prompt");
+  command->add_option("--generate", batch.generate, "batch: tokens that each request generates");
+  command->add_option("--context", batch.context, "roofline: positions that attention sees");
+  command->add_option("--micro-batch", batch.micro_batch, "roofline: rows that go through the experts together");
   command->add_flag("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Plan(*flags); }});
 }

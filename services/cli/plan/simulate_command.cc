@@ -81,9 +81,10 @@ void PrintTable(const nlohmann::ordered_json& rows) {
 
 // The remedies in errors for prompts that do not fit. Several devices use one pass only.
 constexpr const char* kOneDeviceRemedy =
-    "raise gpu_memory_bytes in the hardware file, or lower --tokens, --dense-bytes, --ring-slots or --min-pass-tokens";
+    "raise levels.gpu.memory_bytes in the hardware file, or lower --tokens, --dense-bytes, --ring-slots or "
+    "--min-pass-tokens";
 constexpr const char* kRanksRemedy =
-    "raise gpu_memory_bytes in the hardware file or --ranks, or lower --tokens, --dense-bytes or --ring-slots";
+    "raise levels.gpu.memory_bytes in the hardware file or --ranks, or lower --tokens, --dense-bytes or --ring-slots";
 
 // The limits of moestro-prefill.
 absl::Status CheckLimits(const prefill::MemoryLimits& limits) {

@@ -29,8 +29,8 @@ absl::StatusOr<ConcurrentSeconds> SimulateConcurrency(const device::HardwareSpec
                                                       const engine::CostOptions& costs) {
   if (hardware.cpu_cores <= 0 || hardware.cpu_read_bytes_per_second <= 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(hardware.name, ": decode beside a prompt needs 'cpu_cores' and 'cpu_read_bytes_per_second' of ",
-                     "the machine"));
+        absl::StrCat(hardware.name, ": decode beside a prompt needs the machine's 'levels.cpu.cores' and ",
+                     "'levels.cpu.read_bytes_per_second'"));
   }
   device::SharedResource memory(
       hardware.cpu_read_bytes_per_second,

@@ -55,13 +55,13 @@ absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, cons
   if (experts_read <= 0 || hardware.decode_memory_fraction <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(hardware.name,
-                     ": decode needs 'cpu_memory_bytes_per_second', 'cpu_memory_fraction' and 'decode_memory_fraction' "
-                     "of the machine"));
+                     ": decode needs the machine's 'levels.cpu.memory_bytes_per_second', "
+                     "'levels.cpu.experts_memory_fraction' and 'levels.gpu.decode_memory_fraction'"));
   }
   if (cpu_memory.resource != nullptr && hardware.cpu_read_bytes_per_second < experts_read) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(hardware.name, ": decode beside a prompt needs 'cpu_read_bytes_per_second' of the machine, at ",
-                     "least 'cpu_memory_fraction' of 'cpu_memory_bytes_per_second'"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        hardware.name, ": decode beside a prompt needs the machine's 'levels.cpu.read_bytes_per_second', at ",
+        "least 'experts_memory_fraction' of 'memory_bytes_per_second'"));
   }
   device::HardwareSpec decode = hardware;
   decode.memory_fraction = hardware.decode_memory_fraction;

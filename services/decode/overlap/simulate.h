@@ -20,7 +20,7 @@ struct DecodeLoad {
 };
 
 // Seconds of the load. `model` counts the weights in their types; tokens are spread evenly over the experts.
-// cpu_memory: what the experts read from; needs the machine's `cpu_read_bytes_per_second`, which is then this user's
+// cpu_memory: what the experts read from; needs the machine's cpu_read_bytes_per_second, which is then this user's
 // rate. What they take longer alone, they wait. INVALID_ARGUMENT names the number of the machine that is missing.
 absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                       const roofline::ModelCount& model, const DecodeLoad& load,

@@ -148,6 +148,60 @@ TEST(PolicySearch, SmallModels) {
   EXPECT_LE(choice->policy.requests(), kMostRequests);
 }
 
+// Mixtral: 2.8 GB of experts in a layer, 4 KB of cache for a position.
+TEST(BatchModel, CostsOfALayer) {
+  const weights::ModelSpec spec = checkpoint::PublishedModel("mixtral-8x7b");
+  const BatchModel model(spec, DType::kBF16);
+  const Machine machine = L4();
+  const double experts = 8 * 3 * 2.0 * 4096 * 14336, position = 4096, link = 16 * kGiB, host = 100 * kGiB,
+               device = 285 * kGiB;
+  const BatchWorkload workload = {.prompt = 100, .generate = 40};
+  BatchPolicy policy = {.micro_batch = 10, .micro_batches = 20, .resident_weights = 0.25};
+  const double rows = 2.0 * 10 * (4096 + 14336), queries = 2 * 2.0 * 10 * 4096;
+  const PolicyCost streamed = model.CostOf(machine, workload, policy);
+  EXPECT_DOUBLE_EQ(streamed.link_seconds, 0.75 * experts / link);
+  EXPECT_DOUBLE_EQ(streamed.device_seconds, 20 * (experts + rows) / device);
+  EXPECT_DOUBLE_EQ(streamed.host_seconds, 20 * (queries + 10 * 140 * position) / host);
+  EXPECT_EQ(streamed.layer_seconds, streamed.device_seconds);
+  EXPECT_EQ(streamed.step_seconds, 32 * streamed.layer_seconds);
+  EXPECT_DOUBLE_EQ(streamed.tokens_per_second, 200 * 40 / (39 * streamed.step_seconds));
+  // Half of the cache comes over the link for attention on the device.
+  policy.device_attention = true;
+  policy.resident_cache = 0.5;
+  const PolicyCost copied = model.CostOf(machine, workload, policy);
+  EXPECT_DOUBLE_EQ(copied.link_seconds, (0.75 * experts + 0.5 * 200 * 120 * position) / link);
+  EXPECT_DOUBLE_EQ(copied.device_seconds, 20 * (experts + rows + queries + 10 * 140 * position) / device);
+  EXPECT_EQ(copied.host_seconds, 0);
+  // Experts on the host need no link.
+  const PolicyCost on_host =
+      model.CostOf(machine, workload, {.micro_batch = 10, .micro_batches = 20, .device_experts = false});
+  EXPECT_EQ(on_host.link_seconds, 0);
+  EXPECT_DOUBLE_EQ(on_host.host_seconds, 20 * (experts + rows + queries + 10 * 140 * position) / host);
+}
+
+// The first three layers of DeepSeek-V3 have attention only.
+TEST(BatchModel, DenseLayers) {
+  const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
+  const BatchModel model(spec, DType::kF8E4M3);
+  const PolicyCost cost = model.CostOf(L4(), {.prompt = 100, .generate = 40}, {.micro_batch = 10, .micro_batches = 20});
+  EXPECT_DOUBLE_EQ(cost.step_seconds, 58 * cost.layer_seconds + 3 * cost.host_seconds);
+}
+
+TEST(BatchModel, PrefillSeconds) {
+  const weights::ModelSpec spec = checkpoint::PublishedModel("mixtral-8x7b");
+  const BatchModel model(spec, DType::kBF16);
+  Machine machine = L4();
+  const BatchWorkload workload = {.prompt = 100, .generate = 2};
+  const BatchPolicy policy = {.micro_batch = 10, .micro_batches = 20, .resident_weights = 0.25};
+  // 12.6 billion parameters multiply a row: all active ones but those of embedding and head.
+  const double operations = 2 * 200 * 100 * 32 * (2.5 * 4096 * 4096 + 2 * 3.0 * 4096 * 14336);
+  EXPECT_DOUBLE_EQ(model.PrefillSeconds(machine, workload, policy), operations / 104e12);
+  machine.link_bytes_per_second = 1e9;
+  EXPECT_DOUBLE_EQ(model.PrefillSeconds(machine, workload, policy), 0.75 * 32 * 8 * 3 * 2.0 * 4096 * 14336 / 1e9);
+  machine.devices = 0;
+  EXPECT_DOUBLE_EQ(model.PrefillSeconds(machine, workload, policy), operations / 1.6e12);
+}
+
 // Without a device, all is on the host, and one micro-batch reads the weights once.
 TEST(PolicySearch, AHostAlone) {
   const weights::ModelSpec spec = checkpoint::PublishedModel("mixtral-8x7b");

@@ -243,9 +243,9 @@ TEST_F(CliTest, PaperOsdiNamesWhatIsWrong) {
   EXPECT_THAT(error({"--cpu", kNode}), HasSubstr("--cpu: "));
   EXPECT_THAT(error({"--measured", kNode}), HasSubstr("--measured "));
   nlohmann::json machine = nlohmann::json::parse(std::ifstream(kNode));
-  machine.erase("cpu_cores");
+  machine["levels"]["cpu"].erase("cores");
   std::ofstream(path) << machine;
-  EXPECT_THAT(error({"--hardware", path, "--figure", "18"}), HasSubstr("'cpu_cores'"));
+  EXPECT_THAT(error({"--hardware", path, "--figure", "18"}), HasSubstr("'levels.cpu.cores'"));
 }
 
 // Both slow each other down, never speed each other up, and the times do not depend on the run.

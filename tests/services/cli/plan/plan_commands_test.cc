@@ -165,7 +165,7 @@ TEST_F(CliTest, SimulateDecodeComparesWithThePaper) {
   EXPECT_EQ(out.at("kernel_rates"), "estimated");
   EXPECT_THAT(Run({"simulate", machine, "--decode", "--context", "0"}, false).status.message(), HasSubstr("--context"));
   EXPECT_THAT(Run({"simulate", "deploy/hardware/h200.json", "--decode"}, false).status.message(),
-              HasSubstr("H200: decode needs 'cpu_memory_bytes_per_second'"));
+              HasSubstr("H200: decode needs the machine's 'levels.cpu.memory_bytes_per_second'"));
 }
 
 // Table 1 of the article on SGLang's CPU backend: what its own constants predict, and that fitted rows are not counted.
@@ -237,10 +237,10 @@ TEST_F(CliTest, SimulateCpuComputesOtherModelsAndNamesWhatIsWrong) {
   EXPECT_THAT(run({"--ranks", "2"}).status.message(), HasSubstr("excludes"));
   EXPECT_THAT(Run({"simulate", machine, "--format", "fp8"}, false).status.message(), HasSubstr("--cpu"));
   EXPECT_THAT(Run({"simulate", "deploy/hardware/h200.json", "--cpu"}, false).status.message(),
-              HasSubstr("unknown field"));
-  EXPECT_THAT(Run({"simulate", machine}, false).status.message(), HasSubstr("unknown field"));
+              HasSubstr("'levels.cpu.attention_fraction' is missing"));
+  EXPECT_THAT(Run({"simulate", machine}, false).status.message(), HasSubstr("is missing"));
   json other = json::parse(std::ifstream(machine));
-  other["sockets"] = 1;
+  other["levels"]["cpu"]["count"] = 1;
   const std::string path = directory_ + "/one-socket.json";
   std::ofstream(path) << other;
   EXPECT_THAT(Run({"simulate", path, "--cpu", "--paper"}, false).status.message(), HasSubstr("two sockets"));
@@ -307,7 +307,7 @@ TEST_F(CliTest, SimulateTwoDevicesSkipsTheWayThatDoesNotFit) {
   EXPECT_THAT(text.out, HasSubstr("bytes of device memory"));
 
   json small = json::parse(std::ifstream(machine));
-  small["gpu_memory_bytes"] = 2e9;
+  small["levels"]["gpu"]["memory_bytes"] = 2e9;
   const std::string path = directory_ + "/small.json";
   std::ofstream(path) << small;
   EXPECT_EQ(run(path, false).status.code(), absl::StatusCode::kResourceExhausted);
@@ -331,6 +331,69 @@ TEST_F(CliTest, PlanExplainsWhatDevicesExchange) {
   EXPECT_THAT(Run({"plan", "--explain", "dslp", "--ranks", "1"}, false).status.message(), HasSubstr("--ranks"));
 }
 
+// MoE-Lightning's case study, Figs. 3 to 5.
+TEST_F(CliTest, PlanExplainsRooflines) {
+  std::vector<std::string> command = {
+      "plan", "--explain", "roofline", "--hardware", "deploy/hardware/gcp-l4-roofline.json", "--model", "mixtral-8x7b"};
+  const Result text = Run(command, false);
+  ASSERT_TRUE(text.status.ok()) << text.status;
+  EXPECT_THAT(text.out, HasSubstr("reads 2396 requests' experts as long as the link brings them"));
+  command.emplace_back("--json");
+  const json out = json::parse(Run(command, false).out);
+  EXPECT_EQ(out.at("attention").at("better"), "host");
+  EXPECT_EQ(out.at("experts").at("better"), "host");  // for 128 requests alone
+  EXPECT_EQ(out.at("highest_p1"), 81.25);
+  EXPECT_NEAR(out.at("experts").at("p2").get<double>(), 599, 0.5);
+  command.insert(command.end(), {"--micro-batch", "4096"});
+  EXPECT_EQ(json::parse(Run(command, false).out).at("experts").at("better"), "device");
+  EXPECT_THAT(Run({"plan", "--explain", "roofline", "--model", "mixtral-8x7b"}, false).status.message(),
+              HasSubstr("needs --hardware"));
+  EXPECT_THAT(
+      Run({"plan", "--explain", "roofline", "--model", "mixtral-8x7b", "--hardware", "deploy/hardware/h200.json"},
+          false)
+          .status.message(),
+      HasSubstr("'levels.cpu.bf16_flops_per_second' is missing"));
+}
+
+// The run that MoE-Lightning's program logged; then a machine whose memories a model does not fit.
+TEST_F(CliTest, PlanExplainsBatches) {
+  const auto run = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"plan", "--explain", "batch", "--hardware", "deploy/hardware/gcp-l4.json", "--model"});
+    return Run(std::move(flags), false);
+  };
+  const Result result = run({"mixtral-8x7b", "--json"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out.at("requests"), 324 * 14);
+  EXPECT_NEAR(out.at("tokens_per_second").get<double>(), 944.66, 5e-3);
+  EXPECT_EQ(out.at("bound"), "link");
+  EXPECT_EQ(out.at("why_not_more"), "more requests do not fit: 80 % of the host's memory may be used");
+  EXPECT_THAT(run({"mixtral-8x7b"}).out,
+              HasSubstr("attention on the host, experts on the device; 5.6 % of the experts"));
+  // FP8 has half of the weights' bytes, so more requests.
+  EXPECT_GT(json::parse(run({"mixtral-8x7b", "--json", "--format", "fp8"}).out).at("requests"), 324 * 14);
+  const Result large = run({"deepseek-v3"});
+  EXPECT_EQ(large.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(large.status.message(), HasSubstr("not even one request fits into 80 % of 197.9 GB"));
+  EXPECT_THAT(run({"mixtral-8x7b", "--generate", "1"}).status.message(), HasSubstr("--generate"));
+}
+
+// Rates are measured, so no number of the result is known; all is on the host.
+TEST_F(CliTest, PlanExplainsABatchOnThisMachine) {
+  json config = json::parse(checkpoint::PublishedConfig("qwen3-30b"));
+  config["num_hidden_layers"] = 1;
+  config["hidden_size"] = config["moe_intermediate_size"] = 128;
+  const std::string path = directory_ + "/small.json";
+  std::ofstream(path) << config;
+  const Result result = Run({"plan", "--explain", "batch", "--model", path, "--json"}, false);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json out = json::parse(result.out);
+  EXPECT_FALSE(out.at("machine").contains("device"));
+  EXPECT_EQ(out.at("device_experts"), false);
+  EXPECT_EQ(out.at("bound"), "host");
+  EXPECT_GT(out.at("tokens_per_second"), 0);
+}
+
 TEST_F(CliTest, PlansOfExpertsNeedAModelWithExperts) {
   json config = json::parse(checkpoint::PublishedConfig("qwen3-235b"));
   config["mlp_only_layers"] = json::array();
@@ -351,7 +414,7 @@ TEST_F(CliTest, PlansOfExpertsNeedAModelWithExperts) {
 // With 6 GB a device has room for 4K tokens of DeepSeek-V3, not for the 20K of which a layer is shown with standard EP.
 TEST_F(CliTest, SimulateTwoDevicesSkipsTheWayInWhichALayerDoesNotFit) {
   json machine = json::parse(std::ifstream("deploy/hardware/rtx5090-epyc9355.json"));
-  machine["gpu_memory_bytes"] = 6e9;
+  machine["levels"]["gpu"]["memory_bytes"] = 6e9;
   const std::string path = directory_ + "/machine.json";
   std::ofstream(path) << machine;
   const Result result = Run({"simulate", path, "--ranks", "2", "--tokens", "4096", "--json"}, false);
@@ -373,7 +436,7 @@ TEST_F(CliTest, SimulateSaysHowAPromptWouldFit) {
   };
   for (const char* ranks : {"1", "2"}) {
     const std::string message(run(ranks).status.message());
-    EXPECT_THAT(message, HasSubstr("gpu_memory_bytes in the hardware file"));
+    EXPECT_THAT(message, HasSubstr("levels.gpu.memory_bytes in the hardware file"));
     EXPECT_THAT(message, HasSubstr("--tokens, --dense-bytes"));
     EXPECT_THAT(message, Not(HasSubstr("--device")));
   }
@@ -436,23 +499,35 @@ TEST_F(CliTest, SimulateTakesTheRatesOfTheKernels) {
 
 TEST_F(CliTest, SimulateNamesWhatIsWrongWithTheMachine) {
   const std::string path = directory_ + "/machine.json";
-  std::ofstream(path) << R"({"name": "x", "gpu_memory_bytes": -1})";
-  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("'gpu_memory_bytes' must be a positive"));
-  std::ofstream(path) << R"({"name": "x", "gpu_memory": 1})";
-  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("unknown field 'gpu_memory'"));
-  std::ofstream(path) << R"({"name": "x"})";
-  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("is missing"));
+  const auto message = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return std::string(Run({"simulate", path}, false).status.message());
+  };
+  EXPECT_THAT(message(R"({"version": 2, "name": "x", "levels": {"gpu": {"memory_bytes": -1}}})"),
+              HasSubstr("'levels.gpu.memory_bytes' must be a positive"));
+  EXPECT_THAT(message(R"({"version": 2, "name": "x", "levels": {"gpu": {"memory": 1}}})"),
+              HasSubstr("unknown field 'levels.gpu.memory'"));
+  EXPECT_THAT(message(R"({"version": 2, "name": "x", "levels": {"dimm": {}}})"),
+              HasSubstr("unknown field 'levels.dimm'"));
+  EXPECT_THAT(message(R"({"version": 2, "name": "x", "links": 3})"), HasSubstr("'links' must be an object"));
+  EXPECT_THAT(message(R"({"version": 2, "name": 3})"), HasSubstr("'name' must be text"));
+  EXPECT_THAT(message(R"({"version": 2})"), HasSubstr("'name' is missing"));
+  EXPECT_THAT(message(R"({"version": 2, "name": "x"})"), HasSubstr("'levels.gpu.attention_fraction' is missing"));
+  EXPECT_THAT(message(R"({"version": 3, "name": "x"})"), HasSubstr("'version' must be 2"));
+  // As all files were before.
+  EXPECT_THAT(message(R"({"name": "x", "gpu_memory_bytes": 1})"),
+              AllOf(HasSubstr("machine.json: 'version' is missing"), HasSubstr("levels.gpu"), HasSubstr("links.bus")));
   json machine = json::parse(std::ifstream("deploy/hardware/rtx5090-epyc9355.json"));
   machine["kernels"]["origin"] = "guessed";
   std::ofstream(path) << machine;
-  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("kernels: 'origin' must be"));
+  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("'kernels.origin' must be"));
   machine["kernels"]["origin"] = "measured";
   machine["kernels"].erase("fp8_linear_fraction");
   std::ofstream(path) << machine;
-  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("'fp8_linear_fraction' go together"));
+  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("'kernels.fp8_linear_fraction' go together"));
   machine["kernels"] = {{"origin", "measured"}};
   std::ofstream(path) << machine;
-  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("kernels: 'attention_fraction' is missing"));
+  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("'kernels.attention_fraction' is missing"));
   std::ofstream(path) << "not JSON";
   EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("machine.json"));
 }
