@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
+#include "services/cli/paper/moe_lightning/moe_lightning.h"
 #include "services/cli/paper/osdi/osdi.h"
 #include "services/cli/paper/report.h"
 
@@ -39,11 +40,38 @@ absl::StatusOr<OsdiInput> ReadInput(const OsdiFlags& flags) {
   return input;
 }
 
+absl::Status Show(const PaperReport& report, const std::string& out_dir) {
+  PrintText(ReportText(report));
+  return out_dir.empty() ? absl::OkStatus() : WriteReport(report, out_dir);
+}
+
 absl::Status Osdi(const OsdiFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const OsdiInput input, ReadInput(flags));
   MOE_ASSIGN_OR_RETURN(const PaperReport report, MakeOsdiReport(input, flags.figure));
-  PrintText(ReportText(report));
-  return flags.out_dir.empty() ? absl::OkStatus() : WriteReport(report, flags.out_dir);
+  return Show(report, flags.out_dir);
+}
+
+struct MoeLightningFlags {
+  std::string figure;
+  std::string out_dir;
+  std::string machines = "deploy/hardware";
+};
+
+absl::Status MoeLightning(const MoeLightningFlags& flags) {
+  absl::StatusOr<MoeLightningMachines> machines = ReadMoeLightningMachines(flags.machines);
+  MOE_RETURN_IF_ERROR(Annotate(machines.status(), "--machines"));
+  return Show(MakeMoeLightningReport(*machines, flags.figure), flags.out_dir);
+}
+
+void AddMoeLightning(CLI::App& paper, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<MoeLightningFlags>();
+  CLI::App* command = paper.add_subcommand(
+      "moe-lightning",
+      "\"MoE-Lightning: High-Throughput MoE Inference on Memory-constrained GPUs\" (ASPLOS '25), by formulas");
+  command->add_option("--figure", flags->figure, "Only this figure")->check(CLI::IsMember(MoeLightningFigures()));
+  command->add_option("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
+  command->add_option("--machines", flags->machines, "Directory of the paper's machines (deploy/hardware)");
+  commands.push_back({command, [flags] { return MoeLightning(*flags); }});
 }
 
 }  // namespace
@@ -62,6 +90,7 @@ void AddPaperCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("--measured", flags->measured_file,
                       "JSON report of `moestro bench --filter table1`, for Table 1; empty: its rows stay open");
   commands.push_back({command, [flags] { return Osdi(*flags); }});
+  AddMoeLightning(*paper, commands);
 }
 
 }  // namespace moestro::cli
