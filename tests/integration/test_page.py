@@ -4,6 +4,7 @@ import http.client
 import os
 import pathlib
 import shutil
+import signal
 
 import pytest
 
@@ -114,7 +115,7 @@ def test_three_turns_are_kept_over_a_reload(demo_page):
     assert again.driver.execute_script("return getComputedStyle(document.body).backgroundColor") != dark
 
 
-def test_stop_and_resend(page):
+def test_stop_and_resend(page, node):
     page.limit_answers(20)
     page.find("#set-template").send_keys("{")
     page.type("Sort [5, 2, 9].")
@@ -123,11 +124,14 @@ def test_stop_and_resend(page):
     page.find("#prompt").send_keys(Keys.ENTER)
     page.wait_for_answer(1)
     first = page.answers()
-    page.limit_answers(4000)
-    page.all(".message.user .actions button")[1].click()  # Resend
-    page.until(lambda: page.find("#status").text != "The answer is complete.")
-    page.find("body").send_keys(Keys.ESCAPE)
-    page.until(lambda: page.find("#status").text == "Stopped.")
+    os.kill(node.pid("decode"), signal.SIGSTOP)  # the answer ends in no other way
+    try:
+        page.all(".message.user .actions button")[1].click()  # Resend
+        page.until(lambda: page.find("#status").text != "The answer is complete.")
+        page.find("body").send_keys(Keys.ESCAPE)
+        page.until(lambda: page.find("#status").text == "Stopped.")
+    finally:
+        os.kill(node.pid("decode"), signal.SIGCONT)
     page.until(lambda: len(page.all(".message.assistant .actions")) == 1)
     page.limit_answers(20)
     page.all(".message.assistant .actions button")[1].click()  # Answer again
