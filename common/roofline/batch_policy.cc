@@ -92,7 +92,13 @@ BatchModel::Peaks BatchModel::PeaksOf(const Machine& machine, const BatchWorkloa
 }
 
 Work BatchModel::Attention(const BatchWorkload& workload, const BatchPolicy& policy) const {
-  return DecodeAttention(spec_, static_cast<double>(policy.micro_batch), workload.prompt + workload.generate);
+  const double positions = workload.prompt + workload.generate;
+  double seen = 0;
+  for (int64_t l = 0; l < spec_.num_layers; ++l) {
+    const int64_t window = spec_.WindowOf(l);
+    seen += window == 0 ? positions : std::min(positions, static_cast<double>(window));
+  }
+  return DecodeAttention(spec_, static_cast<double>(policy.micro_batch), seen / layers_);
 }
 
 PolicyCost BatchModel::CostOf(const Machine& machine, const BatchWorkload& workload, const BatchPolicy& policy) const {

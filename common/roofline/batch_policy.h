@@ -96,7 +96,7 @@ class BatchModel {
   Line LinkBytes(const BatchWorkload& workload, const BatchPolicy& policy) const;
   Peaks PeaksOf(const Machine& machine, const BatchWorkload& workload, const BatchPolicy& policy) const;
 
-  // Of a micro-batch's rows.
+  // Of a micro-batch's rows, in a layer on average: some see a window only.
   Work Attention(const BatchWorkload& workload, const BatchPolicy& policy) const;
 
   const weights::ModelSpec& spec_;

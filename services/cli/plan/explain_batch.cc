@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
@@ -20,11 +21,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-DType FormatOf(const std::string& name) {
-  return name == "fp8" ? DType::kF8E4M3 : name == "int8" ? DType::kI8 : DType::kBF16;
+// Of the published weights, as --format names it.
+absl::StatusOr<std::string> PublishedFormat(const std::string& model) {
+  // The rates do not matter here; given ones are not measured.
+  MOE_ASSIGN_OR_RETURN(const Json facts,
+                       InspectCheckpoint(model, {.memory_bytes_per_second = 1, .operations_per_second = 1}));
+  const auto weights = facts.at("weights").get<std::string>();
+  if (absl::StartsWith(weights, "FP8")) return "fp8";
+  if (absl::StartsWith(weights, DTypeName(DType::kI8))) return "int8";
+  if (weights == DTypeName(DType::kBF16)) return "bf16";
+  return absl::InvalidArgumentError(
+      absl::StrCat("--model ", model, ": its weights are ", weights, "; give --format bf16, fp8 or int8"));
 }
 
-absl::StatusOr<weights::ModelSpec> ReadSpec(const ExplainBatchFlags& flags, const char* what) {
+DType TypeOf(const std::string& format) {
+  return format == "fp8" ? DType::kF8E4M3 : format == "int8" ? DType::kI8 : DType::kBF16;
+}
+
+// Checks the flags, and replaces --format published.
+absl::StatusOr<weights::ModelSpec> ReadSpec(ExplainBatchFlags& flags, const char* what) {
   absl::StatusOr<weights::ModelSpec> spec = ReadModelSpec(flags.model);
   MOE_RETURN_IF_ERROR(Annotate(spec.status(), absl::StrCat("--model ", flags.model)));
   MOE_RETURN_IF_ERROR(CheckHasExperts(*spec, flags.model, what));
@@ -33,6 +48,9 @@ absl::StatusOr<weights::ModelSpec> ReadSpec(const ExplainBatchFlags& flags, cons
   }
   MOE_RETURN_IF_ERROR(CheckFlagRange("--generate", flags.generate, 2, spec->max_position_embeddings));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--micro-batch", flags.micro_batch, 1, roofline::kMostRequests));
+  if (flags.format == kBatchFormats[0]) {
+    MOE_ASSIGN_OR_RETURN(flags.format, PublishedFormat(flags.model));
+  }
   return spec;
 }
 
@@ -123,7 +141,7 @@ std::string WhyNotMore(const roofline::BatchModel& model, const roofline::Machin
 
 }  // namespace
 
-absl::Status ExplainRoofline(const ExplainBatchFlags& flags) {
+absl::Status ExplainRoofline(ExplainBatchFlags flags) {
   constexpr char kWhat[] = "--explain roofline";
   if (flags.hardware.empty()) {
     return absl::InvalidArgumentError(
@@ -131,7 +149,7 @@ absl::Status ExplainRoofline(const ExplainBatchFlags& flags) {
   }
   MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec, ReadSpec(flags, kWhat));
   MOE_ASSIGN_OR_RETURN(const roofline::Machine machine, ReadLevels(flags.hardware));
-  const DType format = FormatOf(flags.format);
+  const DType format = TypeOf(flags.format);
   const roofline::WeightCount expert =
       roofline::CountModel(spec, format).layers[static_cast<size_t>(spec.MoeLayer(0))].expert;
   const auto rows = static_cast<double>(flags.micro_batch);
@@ -175,7 +193,7 @@ absl::Status ExplainRoofline(const ExplainBatchFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status ExplainBatch(const ExplainBatchFlags& flags) {
+absl::Status ExplainBatch(ExplainBatchFlags flags) {
   MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec, ReadSpec(flags, "--explain batch"));
   roofline::Machine machine;
   if (flags.hardware.empty()) {
@@ -183,7 +201,7 @@ absl::Status ExplainBatch(const ExplainBatchFlags& flags) {
   } else {
     MOE_ASSIGN_OR_RETURN(machine, ReadLevels(flags.hardware));
   }
-  const roofline::BatchModel model(spec, FormatOf(flags.format));
+  const roofline::BatchModel model(spec, TypeOf(flags.format));
   const roofline::BatchWorkload workload = {.prompt = static_cast<double>(flags.prompt),
                                             .generate = static_cast<double>(flags.generate)};
   const std::optional<roofline::PolicyChoice> choice = roofline::SearchPolicy(model, machine, workload);

@@ -9,21 +9,22 @@
 
 namespace moestro::cli {
 
+// The first: what the model has.
+inline constexpr const char* kBatchFormats[] = {"published", "bf16", "fp8", "int8"};
+
 struct ExplainBatchFlags {
   std::string model;
-  std::string hardware;         // a file of deploy/hardware; empty: this machine, whose rates are measured
-  std::string format = "bf16";  // of the linear layers: one of kBatchFormats
-  int64_t prompt = 77;          // tokens of a request
+  std::string hardware;                   // a file of deploy/hardware; empty: this machine, whose rates are measured
+  std::string format = kBatchFormats[0];  // of the linear layers
+  int64_t prompt = 77;                    // tokens of a request
   int64_t generate = 32;
   int64_t context = 512;      // positions that attention sees, for the rooflines
   int64_t micro_batch = 128;  // rows of the experts, for the rooflines
   bool json = false;
 };
 
-inline constexpr const char* kBatchFormats[] = {"bf16", "fp8", "int8"};
-
 // Needs a file: this machine has no link to a device.
-absl::Status ExplainRoofline(const ExplainBatchFlags& flags);
-absl::Status ExplainBatch(const ExplainBatchFlags& flags);
+absl::Status ExplainRoofline(ExplainBatchFlags flags);
+absl::Status ExplainBatch(ExplainBatchFlags flags);
 
 }  // namespace moestro::cli

@@ -147,7 +147,9 @@ void AddPlanCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option(
       "--hardware", batch.hardware,
       "roofline, batch: JSON file of a machine (deploy/hardware); batch without it: this machine, measured");
-  command->add_option("--format", batch.format, "roofline, batch: of the linear layers")
+  command
+      ->add_option("--format", batch.format,
+                   "roofline, batch: of the linear layers; default: published, as the model has them")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kBatchFormats), std::end(kBatchFormats))));
   command->add_option("--prompt", batch.prompt, "batch: tokens of each request's prompt");
   command->add_option("--generate", batch.generate, "batch: tokens that each request generates");

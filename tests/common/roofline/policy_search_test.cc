@@ -187,6 +187,16 @@ TEST(BatchModel, DenseLayers) {
   EXPECT_DOUBLE_EQ(cost.step_seconds, 58 * cost.layer_seconds + 3 * cost.host_seconds);
 }
 
+// Every second layer of gpt-oss sees 128 positions.
+TEST(BatchModel, Windows) {
+  const weights::ModelSpec spec = checkpoint::PublishedModel("gpt-oss-20b");
+  const BatchModel model(spec, DType::kBF16);
+  const PolicyCost cost =
+      model.CostOf(L4(), {.prompt = 1000, .generate = 1000}, {.micro_batch = 10, .micro_batches = 20});
+  const double queries = 2 * 2.0 * 10 * 64 * 64, position = 2 * 2.0 * 8 * 64;
+  EXPECT_DOUBLE_EQ(cost.host_seconds, 20 * (queries + 10 * (2000 + 128) / 2 * position) / (100 * kGiB));
+}
+
 TEST(BatchModel, PrefillSeconds) {
   const weights::ModelSpec spec = checkpoint::PublishedModel("mixtral-8x7b");
   const BatchModel model(spec, DType::kBF16);

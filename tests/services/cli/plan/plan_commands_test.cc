@@ -372,6 +372,8 @@ TEST_F(CliTest, PlanExplainsBatches) {
               HasSubstr("attention on the host, experts on the device; 5.6 % of the experts"));
   // FP8 has half of the weights' bytes, so more requests.
   EXPECT_GT(json::parse(run({"mixtral-8x7b", "--json", "--format", "fp8"}).out).at("requests"), 324 * 14);
+  EXPECT_EQ(out.at("format"), "bf16");
+  EXPECT_EQ(json::parse(run({"deploy/models/demo", "--json"}).out).at("format"), "fp8");
   const Result large = run({"deepseek-v3"});
   EXPECT_EQ(large.status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(large.status.message(), HasSubstr("not even one request fits into 80 % of 197.9 GB"));
