@@ -24,8 +24,8 @@ int HttpStatusOf(const absl::Status& status);
 std::string ErrorMessage(const absl::Status& status);
 
 // 429 and 503 have a Retry-After: that of the status (access/retry_after.h), or a second.
-// {"error": {"message", "type", "param", "code"}}, as OpenAI's API has it, with {"type": "error"}, as Anthropic's has it:
-// before the endpoint is known, nobody knows the client. `param` is the field with which the message of an
+// {"error": {"message", "type", "param", "code"}}, as OpenAI's API has it, with {"type": "error"}, as Anthropic's has
+// it: before the endpoint is known, nobody knows the client. `param` is the field with which the message of an
 // INVALID_ARGUMENT begins.
 HttpError OpenAiError(const absl::Status& status);
 // The same for an HTTP status that no absl::Status has: 405, 408, 413, 431.
