@@ -146,6 +146,24 @@ def test_completions(client, model):
     assert len(logprobs.top_logprobs) == len(logprobs.tokens) == len(logprobs.text_offset)
 
 
+@pytest.mark.parametrize("prompt", [">>> sorted([5, 2, 9])\n", "日本é = 1\n", "tokens"])
+def test_offsets_are_those_of_the_text(client, model, prompt):
+    """The text of a prompt has no BOS, though it is among the tokens. Ids are spelled out."""
+    if prompt == "tokens":
+        prompt = [0, 40, 41]
+    choice = client.completions.create(model=model, prompt=prompt, max_tokens=8, temperature=0, logprobs=1,
+                                       echo=True).choices[0]
+    spelled = list(zip(choice.logprobs.tokens, choice.logprobs.text_offset))
+    assert spelled[0][1] == 0 and len(spelled) > 3
+    if prompt[0] != 0:
+        del spelled[0]
+    last = 0
+    for token, offset in spelled:
+        assert offset >= last and ("\ufffd" in token or choice.text[offset:].startswith(token)), (token, offset)
+        last = offset
+    assert last < len(choice.text)
+
+
 def test_a_prompt_is_scored_without_generating(client, model):
     reply = client.completions.create(model=model, prompt=[10, 20, 30], max_tokens=0, logprobs=1, echo=True)
     assert len(reply.choices[0].logprobs.tokens) == 3 and reply.usage.completion_tokens == 0

@@ -31,12 +31,16 @@ OrderedJson ChatLogprobs(const std::vector<Token>& tokens, const ModelText& text
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-void CompletionLogprobs::Add(const ScoredToken& token) {
+void CompletionLogprobs::Add(const ScoredToken& token, bool spells_special) {
   const std::string piece = text_.Piece(token.id);
   tokens_.push_back(piece);
   logprobs_.push_back(token.logprob ? OrderedJson(std::max(*token.logprob, kLeast)) : OrderedJson(nullptr));
   offsets_.push_back(offset_);
-  offset_ += static_cast<size_t>(std::ranges::count_if(piece, [](char c) { return (c & 0xC0) != 0x80; }));
+  // A character counts where it begins: several tokens may share one.
+  if (spells_special || !text_.IsSpecial(token.id)) {
+    const auto begins = [](char c) { return (c & 0xC0) != 0x80; };
+    offset_ += static_cast<size_t>(std::ranges::count_if(text_.Bytes(token.id), begins));
+  }
   if (!alternatives_ || !token.logprob) {
     top_.push_back(nullptr);
     return;

@@ -19,14 +19,17 @@ class CompletionLogprobs {
   // `text` must outlive this. `alternatives`: whether top_logprobs are wanted.
   CompletionLogprobs(const ModelText& text, bool alternatives) : text_(text), alternatives_(alternatives) {}
 
-  void Add(const ScoredToken& token);  // of a prompt; the first has no log-probability
-  void Add(const Token& token) { Add(ScoredToken{.id = token.id, .logprob = token.logprob, .top = token.top}); }
+  // Of a prompt; the first has no log-probability. `spells_special`: the choice's text has special tokens, too.
+  void Add(const ScoredToken& token, bool spells_special);
+  void Add(const Token& token) {
+    Add(ScoredToken{.id = token.id, .logprob = token.logprob, .top = token.top}, /*spells_special=*/false);
+  }
   OrderedJson Take();  // what was added since the last Take
 
  private:
   const ModelText& text_;
   const bool alternatives_;
-  size_t offset_ = 0;  // in the text, in code points
+  size_t offset_ = 0;  // in the choice's text, in code points
   OrderedJson tokens_ = OrderedJson::array();
   OrderedJson logprobs_ = OrderedJson::array();
   OrderedJson top_ = OrderedJson::array();

@@ -231,7 +231,8 @@ class CompletionDocument final : public CompletionAnswer {
       if (!request_.generates) usage_.AddPrompt(static_cast<uint32_t>(scores.size()), 0);
       for (size_t choice = first; choice < first + request_.n; ++choice) {
         texts_[choice] = PromptText(prompt, *model_->text);
-        for (const ScoredToken& score : scores) logprobs_[choice].Add(score);
+        const bool spells_special = std::holds_alternative<TokenList>(prompt);  // as PromptText
+        for (const ScoredToken& score : scores) logprobs_[choice].Add(score, spells_special);
       }
     }
     return absl::OkStatus();

@@ -96,6 +96,8 @@ std::string ModelText::Piece(int32_t id) const {
 
 std::string ModelText::Bytes(int32_t id) const { return std::string(impl_->tokenizer->DecodeBytes(id)); }
 
+bool ModelText::IsSpecial(int32_t id) const { return impl_->tokenizer->IsSpecial(id); }
+
 std::unique_ptr<TextStream> ModelText::NewStream(bool keep_special_tokens) const {
   return std::make_unique<DetokenizingStream>(*impl_->tokenizer, /*skip_special=*/!keep_special_tokens);
 }

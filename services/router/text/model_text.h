@@ -53,6 +53,7 @@ class ModelText {
   std::string Decode(std::span<const int32_t> ids, bool keep_special_tokens) const;
   std::string Piece(int32_t id) const;  // special tokens are spelled out
   std::string Bytes(int32_t id) const;  // the same, without repair of incomplete characters
+  bool IsSpecial(int32_t id) const;
   std::unique_ptr<TextStream> NewStream(bool keep_special_tokens) const;
 
   bool has_chat_template() const;
