@@ -22,6 +22,7 @@ struct Engine::Impl {
       : max_rows(options.max_rows),
         on_routing(options.on_routing),
         weights(std::move(bound)),
+        fp8_inputs(kernels.fp8_activations && HasFp8Weights(segment.spec(), weights)),
         rope(segment.spec()),
         context{segment.spec(), kernels, pool},
         rows(context.spec, max_rows),
@@ -37,6 +38,7 @@ struct Engine::Impl {
   int64_t max_rows;
   std::function<void(int64_t layer, std::span<const ExpertChoice> choices)> on_routing;
   ModelWeights weights;
+  bool fp8_inputs;
   Rope rope;
   EngineContext context;
   RowBuffers rows;
@@ -82,6 +84,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const weights::WeightSegm
 
 int64_t Engine::max_rows() const { return impl_->max_rows; }
 const weights::ModelSpec& Engine::spec() const { return impl_->context.spec; }
+bool Engine::fp8_inputs() const { return impl_->fp8_inputs; }
 
 absl::Status Engine::Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                              absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {

@@ -57,6 +57,8 @@ class Engine {  // one Forward at a time
 
   int64_t max_rows() const;
   const weights::ModelSpec& spec() const;
+  // Whether Forward rounds inputs of FP8 weights to FP8.
+  bool fp8_inputs() const;
 
   // Writes the rows' KV into their pages. Calls on_logits(row index, F32 [vocab_size]; padding ids are -inf) for each
   // row that needs logits, in row order. Calls `interrupted` before every layer: a status other than OK ends the call

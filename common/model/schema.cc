@@ -163,6 +163,15 @@ std::vector<ModelTensor> CheckpointTensors(const weights::ModelSpec& spec, int64
   return AsPublished(spec, tensors);
 }
 
+bool HasFp8Weights(const weights::ModelSpec& spec, const ModelWeights& weights) {
+  ModelWeights visited = weights;  // pointers, not what they point to
+  bool has_fp8 = false;
+  ForEachTensor(spec, visited, [&](const ModelTensor&, auto& field) {
+    if constexpr (requires { field.dtype; }) has_fp8 = has_fp8 || field.dtype == DType::kF8E4M3;
+  });
+  return has_fp8;
+}
+
 int64_t ParameterCount(const weights::ModelSpec& spec) {
   int64_t total = 0;
   for (const ModelTensor& tensor : CheckpointTensors(spec)) total += tensor.elements();

@@ -249,6 +249,9 @@ void ForEachTensor(const weights::ModelSpec& spec, ModelWeights& w, const Visit&
   model(kHeadName, kHead, spec.vocab_size, w.head);
 }
 
+// Whether linear layers have FP8 weights, whose inputs a setting may round to FP8.
+bool HasFp8Weights(const weights::ModelSpec& spec, const ModelWeights& weights);
+
 // Whether the segment has the tensor in two forms, of which a checkpoint lacks this one: transposed keys, a tied head.
 inline bool IsDerived(const weights::ModelSpec& spec, const ModelTensor& tensor) {
   return tensor.role == TensorRole::kKeyUpTransposed || (tensor.role == TensorRole::kHead && spec.tied_head != 0);

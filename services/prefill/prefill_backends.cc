@@ -41,15 +41,6 @@ WorkerPool::Options ShareOf(const PrefillConfig& config, int own_threads, int64_
   return options;
 }
 
-bool HasFp8Weights(const weights::ModelSpec& spec, const model::ModelWeights& weights) {
-  model::ModelWeights visited = weights;  // pointers, not what they point to
-  bool has_fp8 = false;
-  model::ForEachTensor(spec, visited, [&](const model::ModelTensor&, auto& field) {
-    if constexpr (requires { field.dtype; }) has_fp8 = has_fp8 || field.dtype == DType::kF8E4M3;
-  });
-  return has_fp8;
-}
-
 void LogFp8Inputs(const device::DeviceName& gpu, bool fp8_inputs) {
   if (fp8_inputs) {
     return spdlog::info("prompts on {} round inputs of FP8 weights to FP8, as the checkpoint is published", gpu.Text());
@@ -109,7 +100,7 @@ absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const device::Devi
   const int64_t bytes = config_.stream.memory_bytes;
   Device opened;
   if (name.cuda_ordinal) {
-    const bool wanted = config_.activations != PrefillActivations::kBf16 && HasFp8Weights(spec, model_->weights);
+    const bool wanted = config_.activations != PrefillActivations::kBf16 && model::HasFp8Weights(spec, model_->weights);
     if (wanted) {
       MOE_ASSIGN_OR_RETURN(opened.fp8_inputs, engine::CudaTakesFp8Inputs(*name.cuda_ordinal));
     }
@@ -124,7 +115,7 @@ absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const device::Devi
     opened.compute = std::move(backend.compute);
     if (wanted) LogFp8Inputs(name, opened.fp8_inputs);
   } else {
-    opened.fp8_inputs = kernels_.fp8_activations && HasFp8Weights(spec, model_->weights);
+    opened.fp8_inputs = kernels_.fp8_activations && model::HasFp8Weights(spec, model_->weights);
     opened.device = device::NewHostDevice({.memory_bytes = bytes > 0 ? bytes : kDefaultHostBytes});
     opened.compute =
         std::make_unique<engine::HostPrefill>(spec, model_->weights, kernels_, workers_, config_.chunk_tokens);

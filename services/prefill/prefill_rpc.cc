@@ -51,9 +51,10 @@ class EventWriter {
     scores_.Clear();
   }
 
-  void FirstToken(const Token& token) {
+  void FirstToken(const Token& token, bool fp8_activations) {
     v1::RunResponse reply;
     *reply.mutable_first_token() = ToProto(token);
+    reply.set_fp8_activations(fp8_activations);
     Write(reply);
   }
 
@@ -172,6 +173,7 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
                        kv::LeaseWriter::Acquire(std::move(pool), granted.slot, granted.id, std::move(granted.pages)));
   EventWriter events(writer);
   int64_t computed = lease->valid_tokens();
+  bool fp8_activations = false;
   spdlog::info("[{}] prefill: {} tokens, {} of them already computed{}{}", request.request_id(),
                request.token_ids_size(), computed, request.has_score() ? ", all scored" : "",
                request.whole_machine() ? ", on the whole machine" : "");
@@ -201,13 +203,14 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
                                           static_cast<double>(run.ring_slots));
             }
           },
+      .on_fp8_inputs = [&] { fp8_activations = true; },
   };
   const auto interrupted = [&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(events.status());
     return CallStatus(context);
   };
   MOE_ASSIGN_OR_RETURN(const std::optional<Token> token, runner_.load()->Run(job, *lease, interrupted, handlers));
-  if (token) events.FirstToken(*token);
+  if (token) events.FirstToken(*token, fp8_activations);
   events.FlushScores();
   return events.status();
 }

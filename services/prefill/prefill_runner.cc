@@ -191,6 +191,8 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
       MOE_RETURN_IF_ERROR(engine_.Forward({rows, std::span(&pages, 1), form}, before_layer, on_logits));
     }
     MOE_RETURN_IF_ERROR(revoked());
+    const bool fp8_inputs = streamed ? stream_.fp8_inputs && stream_.fp8_inputs() : engine_.fp8_inputs();
+    if (fp8_inputs && events.on_fp8_inputs) events.on_fp8_inputs();
     if (end > lease.valid_tokens()) lease.Publish(end);
     begin = end;
     if (events.on_progress) events.on_progress(end, total);

@@ -45,6 +45,8 @@ struct PrefillEvents {
   std::function<void(int workers)> on_workers = {};                 // that compute the next layer
   std::function<void(ScoredToken)> on_score = {};                   // in position order
   std::function<void(const StreamCounters& run)> on_streamed = {};  // after a streamed run, whatever its outcome
+  // After a part of the prompt was computed from inputs that were rounded to FP8.
+  std::function<void()> on_fp8_inputs = {};
 };
 
 // How long prompts are streamed.
@@ -57,6 +59,8 @@ struct StreamPath {
   std::function<void(const std::shared_ptr<const kv::KvPoolMapping>& pool)> use_pool = {};
   // Called after each prompt, and from time to time while idle; empty: not called.
   std::function<void()> between_prompts = {};
+  // Whether a device that streams rounds inputs of FP8 weights to FP8; empty: none does.
+  std::function<bool()> fp8_inputs = {};
 };
 
 class PrefillRunner {

@@ -84,7 +84,8 @@ class PrefillServer {
               .from_tokens = config_.stream.from_tokens,
               .trace_file = config_.stream.trace_file,
               .use_pool = [this](const auto& pool) { streaming_->UsePool(pool); },
-              .between_prompts = [this] { BetweenPrompts(); }};
+              .between_prompts = [this] { BetweenPrompts(); },
+              .fp8_inputs = [this] { return streaming_->state().fp8_inputs; }};
     }
     runner_.emplace(*engine_, *workers_, config_.mla_form, std::move(path), cores_.get());
     return absl::OkStatus();

@@ -132,6 +132,8 @@ def test_what_prompts_in_fp8_cost(api, bin_dir, cli, demo):
             printed[setting] = json.loads(
                 cli("eval", demo / "questions.jsonl", "--server", f"127.0.0.1:{node.grpc_port}", "--concurrency", 16,
                     "--limit", 400, "--perplexity", "--json", timeout=600).stdout)
+            answer = cli("generate", "--prompt", ">>> 1 + 1\n", "--server", f"127.0.0.1:{node.grpc_port}", "--json")
+            assert json.loads(answer.stdout)["prefill_activations"] == setting
     bf16, fp8 = printed["bf16"], printed["fp8"]
     print(f"bf16: {bf16['share']:.4f}, perplexity {bf16['perplexity']:.5f}; with --prefill-activations fp8: "
           f"{fp8['share']:.4f}, {fp8['perplexity']:.5f}")

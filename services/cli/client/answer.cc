@@ -116,6 +116,7 @@ nlohmann::json ToJson(const Answer& answer) {
             {"tokens_per_second", TokensPerSecond(finished)}}},
           {"path", PathName(finished.path())},
           {"path_reason", answer.started.path_reason()},
+          {"prefill_activations", finished.fp8_activations() ? "fp8" : "bf16"},
           {"resumed", finished.resumed()}};
 }
 
@@ -131,6 +132,7 @@ std::string Summary(const Answer& answer) {
   }
   // A request that lost its pages may have been recomputed on another path.
   if (finished.path() != answer.started.path()) absl::StrAppend(&line, ", then ", PathName(finished.path()));
+  if (finished.fp8_activations()) absl::StrAppend(&line, ", FP8 activations");
   return line;
 }
 

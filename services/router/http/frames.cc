@@ -61,6 +61,7 @@ OrderedJson Timings(const RequestSummary& summary) {
           {"predicted_ms", 1000 * summary.decode_seconds},
           {"predicted_per_second", PerSecond(summary.completion_tokens, summary.decode_seconds)},
           {"path", PathName(summary.path)},
+          {"prefill_activations", summary.fp8_activations ? "fp8" : "bf16"},
           {"resumed", summary.resumed}};
 }
 

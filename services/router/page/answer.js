@@ -15,6 +15,7 @@ export class Answer {
     this.error = "";
     this.tokens = 0;
     this.path = "";
+    this.activations = "";  // "fp8": prefill rounded inputs
     this.cached = 0;
   }
 
@@ -49,7 +50,10 @@ export class Answer {
       this.tokens = frame.usage.completion_tokens;
       this.cached = frame.usage.prompt_tokens_details?.cached_tokens ?? this.cached;
     }
-    if (frame.timings) this.path = frame.timings.path ?? "";
+    if (frame.timings) {
+      this.path = frame.timings.path ?? "";
+      this.activations = frame.timings.prefill_activations ?? "";
+    }
     const choice = frame.choices?.[0];
     if (!choice) return;
     const {content, reasoning_content: reasoning, tool_calls: calls} = choice.delta;
@@ -92,6 +96,7 @@ export class Answer {
     if (this.tokens) parts.push(`${this.tokens} tokens`);
     if (this.cached) parts.push(`${this.cached} cached`);
     if (this.path) parts.push(`path ${this.path}`);
+    if (this.activations === "fp8") parts.push("FP8 activations");
     return parts.join(" · ");
   }
 }

@@ -60,6 +60,7 @@ absl::StatusOr<PathPolicy::Decision> Generation::ChoosePath() {
 
 absl::Status Generation::Announce(const PathChoice& choice) {
   path_ = choice.path;
+  fp8_activations_ = false;
   spdlog::info("[{}] path {}: {} ({} cached; {})", job_.request_id, PathName(path_), choice.reason,
                life_.lease().cached_tokens, choice.load);
   if (announced_) return absl::OkStatus();
@@ -83,17 +84,18 @@ absl::Status Generation::Prefill(PathPolicy::Work& work) {
                            .whole_machine = path_ == PrefillPath::kWholeMachine,
                            .way = work.way()};
   absl::Status client = absl::OkStatus();
-  const absl::StatusOr<Token> token =
+  const absl::StatusOr<PrefilledPrompt> prompt =
       prefill_.Run(job, [&](const PrefillProgress& progress) { return client = OnProgress(progress); });
   MOE_RETURN_IF_ERROR(client);
-  if (!token.ok()) return life_.Failed(Role::kPrefill, token.status());
+  if (!prompt.ok()) return life_.Failed(Role::kPrefill, prompt.status());
+  fp8_activations_ = prompt->fp8_activations;
   NotePrompt(work);
-  if (std::ranges::find(job_.stop_ids, token->id) != job_.stop_ids.end()) {
+  if (std::ranges::find(job_.stop_ids, prompt->first_token.id) != job_.stop_ids.end()) {
     NoteFirstToken();
     reason_ = FinishReason::kStop;
     return absl::OkStatus();
   }
-  return Emit(*token);
+  return Emit(prompt->first_token);
 }
 
 absl::Status Generation::StartDecode() {
@@ -179,6 +181,7 @@ RequestSummary Generation::Summary() const {
                          .used_tokens = life_.used_tokens(),
                          .resumed = life_.resumed(),
                          .path = path_,
+                         .fp8_activations = fp8_activations_,
                          .queue_seconds = life_.queue_seconds(),
                          .total_seconds = life_.SecondsSinceArrival()};
   if (first_token_seconds_) {

@@ -63,6 +63,7 @@ class Generation {
   bool announced_ = false;
   uint32_t cached_tokens_ = 0;
   PrefillPath path_ = PrefillPath::kChunked;
+  bool fp8_activations_ = false;
   std::optional<double> first_token_seconds_;  // since arrival
   double last_token_seconds_ = 0;              // the same of the last token
 };

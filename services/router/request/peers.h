@@ -28,6 +28,11 @@ struct PrefillRequest {
   std::optional<PromptWay> way = {};       // in place or streamed; nullopt: prefill decides
 };
 
+struct PrefilledPrompt {
+  Token first_token;             // sampled after the prompt
+  bool fp8_activations = false;  // a part at least was computed from inputs rounded to FP8
+};
+
 using PrefillProgressFn = absl::FunctionRef<absl::Status(const PrefillProgress&)>;
 using ScoresFn = absl::FunctionRef<absl::Status(std::vector<ScoredToken> scores)>;
 
@@ -37,7 +42,7 @@ class PrefillPeer {
 
   // Fills the lease's pages from their first invalid token on, and samples the token that follows. ABORTED: the lease
   // was revoked. An error of `progress` ends the call and is returned.
-  virtual absl::StatusOr<Token> Run(const PrefillRequest& job, PrefillProgressFn progress) = 0;
+  virtual absl::StatusOr<PrefilledPrompt> Run(const PrefillRequest& job, PrefillProgressFn progress) = 0;
 
   // Scores all tokens instead of sampling. `scores` gets them in position order.
   virtual absl::Status Score(const PrefillRequest& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) = 0;

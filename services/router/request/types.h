@@ -46,6 +46,7 @@ struct RequestSummary {
   uint32_t used_tokens = 0;                  // 0 until it was admitted; then the prompt's, and the generated ones
   uint32_t resumed = 0;                      // times it resumed after a role had died or its pages had been taken
   PrefillPath path = PrefillPath::kChunked;  // of the last attempt; meaningless for a score
+  bool fp8_activations = false;              // its prefill rounded inputs of FP8 weights to FP8, in a part at least
   double queue_seconds = 0;                  // until the first pages
   double prefill_seconds = 0;                // from then to the first token
   double decode_seconds = 0;                 // from the first token to the last

@@ -184,6 +184,7 @@ class RpcGenerateReplies final : public GenerateReplies {
     finished.set_resumed(summary.resumed);
     finished.set_path(ToProto(summary.path));
     finished.set_prefill_seconds(summary.prefill_seconds);
+    finished.set_fp8_activations(summary.fp8_activations);
     return replies_.Push(std::move(reply));
   }
 

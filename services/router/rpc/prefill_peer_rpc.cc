@@ -30,7 +30,7 @@ class RpcPrefillPeer final : public PrefillPeer {
   RpcPrefillPeer(v1::PrefillService::Stub& stub, OpenCalls& calls, const ClientCall& call)
       : stub_(stub), calls_(calls), call_(call) {}
 
-  absl::StatusOr<Token> Run(const PrefillRequest& job, PrefillProgressFn progress) override;
+  absl::StatusOr<PrefilledPrompt> Run(const PrefillRequest& job, PrefillProgressFn progress) override;
   absl::Status Score(const PrefillRequest& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) override;
 
  private:
@@ -53,15 +53,15 @@ absl::Status RpcPrefillPeer::Call(const v1::RunRequest& request, OnReply on_repl
   return stopped.ok() ? call.Result(status, kPeer) : stopped;
 }
 
-absl::StatusOr<Token> RpcPrefillPeer::Run(const PrefillRequest& job, PrefillProgressFn progress) {
-  std::optional<Token> token;
+absl::StatusOr<PrefilledPrompt> RpcPrefillPeer::Run(const PrefillRequest& job, PrefillProgressFn progress) {
+  std::optional<PrefilledPrompt> prompt;
   const absl::Status status = Call(ToProto(job), [&](const v1::RunResponse& reply) {
-    if (reply.has_first_token()) token = FromProto(reply.first_token());
+    if (reply.has_first_token()) prompt = {FromProto(reply.first_token()), reply.fp8_activations()};
     if (!reply.has_progress()) return absl::OkStatus();
     return progress(FromProto(reply.progress()));
   });
   // Once the token is here the pages are complete, even if prefill died right after it.
-  if (token) return *token;
+  if (prompt) return *prompt;
   return status.ok() ? EndedEarly(kPeer) : status;
 }
 

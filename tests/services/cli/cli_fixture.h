@@ -47,6 +47,7 @@ class FakeRouter final : public v1::InferenceService::Service {
     reply.mutable_finished()->mutable_usage()->set_completion_tokens(2);
     reply.mutable_finished()->mutable_usage()->set_cached_tokens(1);
     reply.mutable_finished()->set_path(v1::PREFILL_PATH_CHUNKED);
+    reply.mutable_finished()->set_fp8_activations(true);
     reply.mutable_finished()->set_prefill_seconds(0.25);
     reply.mutable_finished()->set_time_to_first_token_seconds(0.5);
     reply.mutable_finished()->set_total_seconds(1);

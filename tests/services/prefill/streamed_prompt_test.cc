@@ -69,13 +69,18 @@ class StreamedPromptTest : public testing::Test {
     std::optional<Token> token;
     std::vector<int64_t> progress;
     std::optional<StreamCounters> streamed;
+    bool fp8_inputs = false;
   };
   Result Run(PrefillBackends* device, const PrefillJob& job, const KvLease& lease, const std::string& trace_file = "") {
     PrefillRunner runner = Runner(device, trace_file);
+    return Run(runner, job, lease);
+  }
+  Result Run(PrefillRunner& runner, const PrefillJob& job, const KvLease& lease) {
     const auto writer = node_.Writer(lease);
     Result result;
     const PrefillEvents events{.on_progress = [&](int64_t done, int64_t) { result.progress.push_back(done); },
-                               .on_streamed = [&](const StreamCounters& run) { result.streamed = run; }};
+                               .on_streamed = [&](const StreamCounters& run) { result.streamed = run; },
+                               .on_fp8_inputs = [&] { result.fp8_inputs = true; }};
     const auto token = runner.Run(job, *writer, Never, events);
     EXPECT_TRUE(token.ok()) << token.status();
     if (token.ok()) result.token = *token;
@@ -126,6 +131,26 @@ TEST_F(StreamedPromptTest, TheWayThatTheRouterSays) {
   EXPECT_FALSE(Run(nullptr, job(less, PromptWay::kStreamed)).streamed.has_value());
   EXPECT_TRUE(Run(device.get(), Job(more)).streamed.has_value());
   EXPECT_FALSE(Run(device.get(), Job(less)).streamed.has_value());
+}
+
+TEST_F(StreamedPromptTest, TellsOfInputsInFp8) {
+  CpuKernels rounding = TestKernels();
+  rounding.fp8_activations = true;
+  const auto rounds = model::Engine::Create(node_.segment(), rounding, node_.workers(), {.max_rows = 16});
+  ASSERT_TRUE(rounds.ok()) << rounds.status();
+  const auto device = Device();
+  for (const bool in_place : {false, true}) {
+    for (const bool streamed : {false, true}) {
+      PrefillRunner runner(in_place ? **rounds : node_.engine(), node_.workers(), form_,
+                           {.prefill = [&] { return device->prefill(); },
+                            .from_tokens = kFrom,
+                            .trace_file = "",
+                            .fp8_inputs = [&] { return streamed; }});
+      EXPECT_EQ(Run(runner, Job(static_cast<int>(kFrom) - 1), Reserve()).fp8_inputs, in_place);
+      EXPECT_EQ(Run(runner, Job(static_cast<int>(kFrom)), Reserve()).fp8_inputs, streamed);
+    }
+  }
+  EXPECT_FALSE(Run(device.get(), Job(60)).fp8_inputs);
 }
 
 TEST_F(StreamedPromptTest, MeasuresWhatPromptsTake) {

@@ -84,7 +84,8 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
   }
 
   // PrefillPeer
-  absl::StatusOr<Token> Run(const router::PrefillRequest& job, router::PrefillProgressFn progress) override {
+  absl::StatusOr<router::PrefilledPrompt> Run(const router::PrefillRequest& job,
+                                              router::PrefillProgressFn progress) override {
     const std::vector<int32_t> tokens(job.tokens.begin(), job.tokens.end());
     ++prefill_runs;
     whole_machine = job.whole_machine;
@@ -104,7 +105,7 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
       MOE_RETURN_IF_ERROR(progress({.done_tokens = valid, .total_tokens = total}));
     }
     EXPECT_EQ(Find(job.lease.id)->valid, tokens);
-    return Model(tokens, job.sampling, tokens.size() - job.prompt_tokens);
+    return router::PrefilledPrompt{Model(tokens, job.sampling, tokens.size() - job.prompt_tokens), fp8_activations};
   }
 
   absl::Status Score(const router::PrefillRequest& job, uint32_t top, router::PrefillProgressFn progress,
@@ -152,6 +153,7 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
   router::RequestClock::Duration downtime = std::chrono::seconds(3);
   std::function<void()> on_step;
   bool client_here = true;
+  bool fp8_activations = false;  // of prefill
   bool prefill_refuses = false;  // it is of another version than decode
   std::string decode_weights = kWeights;
   uint32_t max_batch = 0;

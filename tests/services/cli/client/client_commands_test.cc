@@ -23,7 +23,7 @@ TEST_F(CliTest, GenerateStreamsTextAndSumsUp) {
   ASSERT_TRUE(result.status.ok()) << result.status;
   EXPECT_EQ(result.out, "ok\xEF\xBF\xBD\n");
   EXPECT_THAT(result.err, HasSubstr("3 prompt (1 cached) + 2 tokens (stop), first after 0.500 s, 2.0 tok/s, path split "
-                                    "(3 new tokens >= 2), then chunked"));
+                                    "(3 new tokens >= 2), then chunked, FP8 activations"));
   const v1::GenerateRequest request = router_.requests().at(0);
   EXPECT_EQ(request.prompt(), "hello");
   EXPECT_EQ(request.max_tokens(), 5u);
@@ -48,6 +48,7 @@ TEST_F(CliTest, GenerateJson) {
   EXPECT_EQ(answer["request_id"], "r1");
   EXPECT_EQ(answer["path"], "chunked");
   EXPECT_EQ(answer["path_reason"], "3 new tokens >= 2");
+  EXPECT_EQ(answer["prefill_activations"], "fp8");
   EXPECT_EQ(answer["usage"]["cached_tokens"], 1);
   EXPECT_EQ(answer["timings"]["prefill_seconds"], 0.25);
   EXPECT_EQ(answer["timings"]["tokens_per_second"], 2.0);

@@ -106,6 +106,14 @@ TEST_F(ChatAnswerTest, FramesJoinToTheSame) {
   EXPECT_THAT(reasons, ElementsAre("tool_calls"));
 }
 
+TEST_F(ChatAnswerTest, TheTimingsTellOfRoundedInputs) {
+  for (const bool rounds : {false, true}) {
+    const OrderedJson timings = Timings({.path = PrefillPath::kSplit, .fp8_activations = rounds});
+    EXPECT_EQ(timings["path"], "split");
+    EXPECT_EQ(timings["prefill_activations"], rounds ? "fp8" : "bf16");
+  }
+}
+
 TEST_F(ChatAnswerTest, ACallInTheFormBeforeTools) {
   request_.as_function_call = true;
   Run(*NewChatDocument(request_, model_, "1", response_), kPieces);

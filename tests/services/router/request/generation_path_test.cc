@@ -82,6 +82,29 @@ TEST(GenerationPathTest, OnlyNewTokensCount) {
   EXPECT_EQ(node.metrics.prompt_tokens_cached.Value(), 1);
 }
 
+// The last prefill counts: decode, which computes the prompt after prefill has died, rounds nothing.
+TEST(GenerationPathTest, TellsWhetherPrefillRoundedInputs) {
+  for (const bool rounds : {false, true}) {
+    FakeNode node(kDefault);
+    node.fp8_activations = rounds;
+    EXPECT_EQ(RunJob(node, Job()).summary.fp8_activations, rounds);
+    node.cache = {{5}};
+    EXPECT_FALSE(RunJob(node, Job()).summary.fp8_activations) << "a short prompt, in chunks";
+  }
+  const int steps = testing::StepsOfCleanRun(kDefault);
+  for (int step = 1; step <= steps; ++step) {
+    FakeNode node(kDefault);
+    node.fp8_activations = true;
+    node.downtime = std::chrono::hours(1);
+    node.on_step = [&] {
+      if (node.steps == step) node.Kill(Role::kPrefill);
+    };
+    const Result result = RunJob(node, Job());
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    EXPECT_EQ(result.summary.fp8_activations, result.summary.path != PrefillPath::kChunked) << "killed at " << step;
+  }
+}
+
 TEST(GenerationPathTest, TheMachineIsSharedWhileDecodeIsInUse) {
   FakeNode node(kDefault);
   EXPECT_EQ(RunJob(node, Job()).notice.path, PrefillPath::kWholeMachine);

@@ -93,11 +93,13 @@ class FakePrefill final : public v1::PrefillService::Service {
       for (const int32_t token : tokens) reply.mutable_scores()->add_scores()->set_id(token);
     } else {
       reply.mutable_first_token()->set_id(NextToken(tokens));
+      reply.set_fp8_activations(fp8_activations);
     }
     writer->Write(reply);
     return grpc::Status::OK;
   }
   std::atomic<bool> whole_machine{false};
+  std::atomic<bool> fp8_activations{false};
   std::atomic<int> runs{0};
   v1::Constraint Constraint() {
     std::lock_guard lock(pool_.mutex);

@@ -27,6 +27,17 @@ TEST_F(RouterRpcTest, Generates) {
   EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
 }
 
+TEST_F(RouterRpcTest, TheEndTellsWhetherPrefillRoundedInputs) {
+  for (const bool rounds : {false, true}) {
+    prefill_.fp8_activations = rounds;
+    std::string text;
+    v1::GenerateResponse::Finished finished;
+    const grpc::Status status = Generate(Request(3), text, finished);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(finished.fp8_activations(), rounds);
+  }
+}
+
 TEST_F(RouterRpcTest, TheCacheScopeGoesToDecodeEveryTime) {
   decode_.expected_scope = std::string("tenant\0", 7);
   pool_.preempt_after = 5;
