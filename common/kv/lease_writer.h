@@ -32,10 +32,6 @@ class KvPoolMapping {  // thread-safe
   // the lease is over; INVALID_ARGUMENT for a slot that is not in the pool.
   absl::Status Renew(uint32_t slot, uint64_t lease_id) const;
   uint8_t* pages_base() const { return memory_.data() + layout_.pages_offset; }
-  // The contiguous memory of all pages, to register for copies.
-  std::span<const uint8_t> PagesMemory() const {
-    return {pages_base(), static_cast<size_t>(geometry_.page_count * geometry_.page_bytes())};
-  }
   const std::string& name() const { return memory_.name(); }
   bool HasOwner() const { return memory_.HasOtherOwner(); }  // a system call
 
@@ -61,7 +57,6 @@ class LeaseWriter {
                                                               uint64_t lease_id, std::vector<uint32_t> pages);
   ~LeaseWriter();
 
-  const std::shared_ptr<const KvPoolMapping>& pool() const { return pool_; }
   // Tokens below valid_tokens() must not be written, except with the same bits in pages that are the lease's own.
   KvPages pages() const;
   int64_t valid_tokens() const;

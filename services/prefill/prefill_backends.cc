@@ -52,20 +52,6 @@ void LogFp8Inputs(const device::DeviceName& gpu, bool fp8_inputs) {
       gpu.Text());
 }
 
-// Registers `memory`. Logs how much is registered, and again whenever that changes.
-std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, std::span<const uint8_t> memory,
-                                     const device::Pinning::Options& options) {
-  const int64_t bytes = std::ssize(memory);
-  return std::make_unique<device::Pinning>(
-      device, memory.data(), bytes, options, [what, bytes](int64_t pinned, const absl::Status& status) {
-        if (status.ok()) return spdlog::info("{} of {} bytes of {} are registered for copies", pinned, bytes, what);
-        spdlog::warn(
-            "{} of {} bytes of {} are registered for copies, the others are copied more slowly; retried "
-            "later: {}",
-            pinned, bytes, what, std::string(status.message()));
-      });
-}
-
 }  // namespace
 
 // What a rank on a host device computes with. A thread that is left behind keeps it.
@@ -204,7 +190,6 @@ void PrefillBackends::OpenMissing() {
     if (!each.opened || each.opened->weights != nullptr) continue;
     each.refused = absl::OkStatus();
     PinWeights(*each.opened);
-    if (pool_ != nullptr) PinPool(*each.opened);
   }
   UpdateState();
 }
@@ -287,26 +272,16 @@ int64_t PrefillBackends::RingSlots() const {
 
 void PrefillBackends::PinWeights(Device& device) const {
   const weights::SegmentHeader& header = model_->segment->header();
-  device.weights = Pin(*device.device, "the weights",
-                       {reinterpret_cast<const uint8_t*>(&header), static_cast<size_t>(header.total_bytes)},
-                       {.limit_bytes = config_.stream.pin_bytes});
-}
-
-void PrefillBackends::PinPool(Device& device) const {
-  device.pool =
-      Pin(*device.device, "the KV pool", pool_->PagesMemory(), {.access = device::HostAccess::kReadsAndWrites});
-}
-
-void PrefillBackends::UsePool(const std::shared_ptr<const kv::KvPoolMapping>& pool) {
-  if (pool == pool_) return;
-  for (Named& each : named_) {
-    if (each.opened) each.opened->pool.reset();  // before its mapping
-  }
-  pool_ = pool;
-  if (pool_ == nullptr) return;
-  for (Named& each : named_) {
-    if (each.opened) PinPool(*each.opened);
-  }
+  device.weights = std::make_unique<device::Pinning>(
+      *device.device, reinterpret_cast<const uint8_t*>(&header), header.total_bytes,
+      device::Pinning::Options{.limit_bytes = config_.stream.pin_bytes},
+      [bytes = header.total_bytes](int64_t pinned, const absl::Status& status) {
+        if (status.ok()) return spdlog::info("{} of {} bytes of the weights are registered for copies", pinned, bytes);
+        spdlog::warn(
+            "{} of {} bytes of the weights are registered for copies, the others are copied more slowly; retried "
+            "later: {}",
+            pinned, bytes, std::string(status.message()));
+      });
 }
 
 absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
@@ -345,19 +320,13 @@ absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
 }
 
 void PrefillBackends::BetweenPrompts(double now) {
-  if (pool_ != nullptr && !pool_->HasOwner()) {
-    spdlog::info("the KV pool {} has lost its owner: its memory is released", pool_->name());
-    UsePool(nullptr);
-  }
   const bool missing = opened().size() < named_.size();
   if (missing && now >= retry_at_ && (group_ == nullptr || group_->idle())) {
     retry_at_ = now + kRetrySeconds;
     OpenMissing();
   }
   for (Named& each : named_) {
-    if (!each.opened) continue;
-    each.opened->weights->Retry();
-    if (each.opened->pool != nullptr) each.opened->pool->Retry();
+    if (each.opened) each.opened->weights->Retry();
   }
   UpdateState();
 }

@@ -12,7 +12,6 @@
 #include "common/device/pinning.h"
 #include "common/inference/prompt_costs.h"
 #include "common/kernels/cpu/kernels.h"
-#include "common/kv/lease_writer.h"
 #include "common/model/binding.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/segment.h"
@@ -36,16 +35,12 @@ class PrefillBackends {
 
   // What streams prompts; null: no device can. Valid until BetweenPrompts.
   PromptPrefill* prefill();
-  // Sets the pool that prompts write from now on, or null. Prepares copies to it in the background. Call it between
-  // prompts.
-  void UsePool(const std::shared_ptr<const kv::KvPoolMapping>& pool);
   // What streamed prompts take: on the role's own devices, and with a borrowed one. Measured on the first of the open
   // ones; none: nothing.
   // REQUIRES: no prompt runs. Errors are those of a streamed run.
   absl::StatusOr<std::vector<PromptCost>> MeasureCosts();
-  // Unmaps a pool whose owner has gone. Registered pages stay allocated when their name and contents are freed, and a
-  // successor may need them. Also retries refused registrations, and devices that could not be opened: their memory may
-  // be free by now. `now`: SteadySeconds.
+  // Retries refused registrations, and devices that could not be opened: their memory may be free by now. `now`:
+  // SteadySeconds.
   void BetweenPrompts(double now);
 
   // Thread-safe.
@@ -73,7 +68,6 @@ class PrefillBackends {
     std::unique_ptr<engine::PrefillCompute> compute;
     std::unique_ptr<StreamPrefill> prefill;
     std::unique_ptr<device::Pinning> weights;  // registered
-    std::unique_ptr<device::Pinning> pool;
     bool fp8_inputs = false;
   };
   // A device that the settings name.
@@ -99,15 +93,14 @@ class PrefillBackends {
   int64_t RingSlots() const;
   void LogOpened() const;
   void LogRefused() const;
+  // Logs how much is registered, and again whenever that changes.
   void PinWeights(Device& device) const;
-  void PinPool(Device& device) const;
   void UpdateState();
 
   const PrefillConfig config_;
   const CpuKernels& kernels_;
   WorkerPool& workers_;
   std::shared_ptr<Model> model_;
-  std::shared_ptr<const kv::KvPoolMapping> pool_;  // null: none yet
   std::vector<Named> named_;
   std::unique_ptr<MultiDevicePrefill> group_;  // null: one device
   int64_t ring_slots_ = 0;

@@ -141,7 +141,6 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
   };
   streamed_ = stream_.prefill ? stream_.prefill() : nullptr;
   if (streamed_ != nullptr) streamed_->UseWholeMachine(job.whole_machine);
-  if (stream_.use_pool) stream_.use_pool(lease.pool());
   absl::StatusOr<Token> sampled = absl::InternalError("no logits");
   if (scoring && events.on_score) events.on_score({job.token_ids[0], std::nullopt, {}});
   // The last token is always computed: a resumed request still needs its logits.

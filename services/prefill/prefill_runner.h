@@ -55,8 +55,6 @@ struct StreamPath {
   std::function<PromptPrefill*()> prefill = {};
   int64_t from_tokens = 1;  // shortest of those that say nothing, in tokens to compute
   std::string trace_file;   // of the last run; empty: none
-  // Called before each prompt with the pool that it writes; empty: not called.
-  std::function<void(const std::shared_ptr<const kv::KvPoolMapping>& pool)> use_pool = {};
   // Called after each prompt, and from time to time while idle; empty: not called.
   std::function<void()> between_prompts = {};
   // Whether a device that streams rounds inputs of FP8 weights to FP8; empty: none does.

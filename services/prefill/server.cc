@@ -83,7 +83,6 @@ class PrefillServer {
       path = {.prefill = [this] { return streaming_->prefill(); },
               .from_tokens = config_.stream.from_tokens,
               .trace_file = config_.stream.trace_file,
-              .use_pool = [this](const auto& pool) { streaming_->UsePool(pool); },
               .between_prompts = [this] { BetweenPrompts(); },
               .fp8_inputs = [this] { return streaming_->state().fp8_inputs; }};
     }

@@ -75,12 +75,14 @@ const char* RegisterRemedy(cudaError_t error) {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int ordinal, std::string name, int64_t memory_bytes, int64_t registered_bytes, bool registers_read_only)
+  CudaDevice(int ordinal, std::string name, int64_t memory_bytes, int64_t registered_bytes, bool registers_read_only,
+             bool reads_host_addresses)
       : ordinal_(ordinal),
         name_(std::move(name)),
         budget_(memory_bytes),
         registered_bytes_(registered_bytes),
-        registers_read_only_(registers_read_only) {}
+        registers_read_only_(registers_read_only),
+        reads_host_addresses_(reads_host_addresses) {}
 
   std::string_view name() const override { return name_; }
   int64_t memory_bytes() const override { return budget_.limit(); }
@@ -139,6 +141,16 @@ class CudaDevice final : public Device {
   }
 
   HostPart PartAt(const uint8_t* data, int64_t bytes) const override { return registered_.PartAt(data, bytes); }
+
+  bool KernelsRead(const uint8_t* data, int64_t bytes) const override {
+    if (!reads_host_addresses_) return false;
+    for (int64_t offset = 0; offset < bytes;) {
+      const HostPart part = registered_.PartAt(data + offset, bytes - offset);
+      if (!part.registered) return false;
+      offset += part.bytes;
+    }
+    return true;
+  }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view name) override {
     MOE_RETURN_IF_ERROR(Bind());
@@ -201,6 +213,7 @@ class CudaDevice final : public Device {
   MemoryBudget budget_;
   const int64_t registered_bytes_;  // of host memory, when all is registered
   const bool registers_read_only_;  // without making them writable
+  const bool reads_host_addresses_;
   RegisteredRanges& registered_ = RegisteredRanges::Get();
   Mutex mutex_;
   std::shared_ptr<const CudaTimeBase> base_ ABSL_GUARDED_BY(mutex_);
@@ -239,11 +252,12 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& 
         absl::StrFormat("%s: %d bytes of device memory wanted (--device-memory), %d of %d are free", name,
                         options.memory_bytes, room.usable, room.total));
   }
-  int reads_only = 0;
+  int reads_only = 0, host_addresses = 0;
+  cudaDeviceGetAttribute(&host_addresses, cudaDevAttrCanUseHostPointerForRegisteredMem, options.ordinal);
   cudaDeviceGetAttribute(&reads_only, cudaDevAttrHostRegisterReadOnlySupported, options.ordinal);
   return std::make_unique<CudaDevice>(options.ordinal, name,
                                       options.memory_bytes > 0 ? options.memory_bytes : room.usable,
-                                      options.registered_bytes, reads_only != 0);
+                                      options.registered_bytes, reads_only != 0, host_addresses != 0);
 }
 
 }  // namespace moestro::device

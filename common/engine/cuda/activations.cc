@@ -69,12 +69,14 @@ void CudaActivations::VisitPrompt(const weights::ModelSpec& spec, const CudaSize
     take(fp8_codes,
          std::max({tile_rows * cuda::Fp8RowBytes(widest), part_tokens * cuda::Fp8RowBytes(spec.kv_lora_rank), routed}));
   }
+  take(tokens, rows);
   take(residual, rows * hidden);
   take(cosine, rows * spec.rotated_dims() / 2);
   take(sine, rows * spec.rotated_dims() / 2);
   if (sizes.use == CudaUse::kPass) {
     for (uint16_t*& buffer : latents) take(buffer, part_tokens * spec.kv_dim());
-    take(earlier, part_tokens * spec.kv_dim());
+    earlier_tokens = std::max(part_tokens, sizes.earlier_tokens);
+    take(earlier, earlier_tokens * spec.kv_dim());
   }
   if (spec.attention_kind() == weights::AttentionKind::kLatent)
     take(expanded, part_tokens * heads * (spec.qk_nope_head_dim + spec.v_head_dim));

@@ -48,6 +48,7 @@ struct CudaSizes {
   bool coded = false;                      // I8 weights take their inputs as codes (TakesCodes)
   bool fp8_inputs = false;                 // of a prompt: FP8 weights take their inputs in FP8
   int64_t most_tile_rows = kCudaTileRows;  // of a prompt
+  int64_t earlier_tokens = 0;              // of a pass: tokens before it whose latents are there at once, of a layer
 
   // Parts have the pass's rows and the tokens that share the first row's KV block.
   static CudaSizes OfPass(int64_t rows, bool coded = false, bool fp8_inputs = false) {
@@ -60,7 +61,7 @@ struct CudaSizes {
 
 // Pointers into device memory that this owns; null what its use has not. R = rows, P = part_tokens, T = min(max(R,
 // expert_rows), most_tile_rows), or R of a step, H = hidden_size, N = num_heads, A = HeadsTogether, or N of a step, K =
-// experts_per_token, E = num_experts, B = min(R, kAttendRows).
+// experts_per_token, E = num_experts, B = min(R, kAttendRows), Q = max(P, earlier_tokens).
 class CudaActivations {
  public:
   static int64_t Bytes(const weights::ModelSpec& spec, const CudaSizes& sizes);
@@ -70,8 +71,9 @@ class CudaActivations {
 
   CudaActivations() = default;
 
-  int64_t tile_rows = 0;    // T
-  int64_t part_tokens = 0;  // P
+  int64_t tile_rows = 0;       // T
+  int64_t part_tokens = 0;     // P
+  int64_t earlier_tokens = 0;  // Q
 
   uint16_t* x = nullptr;  // BF16 [R, CudaStride(H)]: every norm's output
   // [R, Int8Stride(H)]: the same in codes; null: all inputs stay BF16. Other inputs of I8 weights are coded in place.
@@ -98,11 +100,12 @@ class CudaActivations {
 
   // Of a prompt.
   uint8_t* fp8_codes = nullptr;          // the inputs of a launch in FP8; null: they stay BF16
+  int32_t* tokens = nullptr;             // [R], where embeddings are gathered on the device
   float* residual = nullptr;             // [R, H]
   float* cosine = nullptr;               // [R, rotated_dims() / 2]
   float* sine = nullptr;                 // [R, rotated_dims() / 2]
   uint16_t* latents[kKvBuffers] = {};    // [P, kv_dim] of a pass: from its first row's KV block on
-  uint16_t* earlier = nullptr;           // [P, kv_dim] of a pass: some tokens before
+  uint16_t* earlier = nullptr;           // [Q, kv_dim] of a pass: tokens before
   uint16_t* expanded = nullptr;          // [P, A, qk_nope_head_dim + v_head_dim]; null with grouped queries
   cuda::RoutingPlan pairs;               // of a share: of the R * K choices
   std::vector<cuda::RoutingPlan> plans;  // of T * K choices of the expert_rows each

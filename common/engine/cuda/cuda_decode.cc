@@ -222,7 +222,7 @@ absl::Status CudaDecode::Embed(int lane, device::Stream& stream) {
   }
   MOE_RETURN_IF_ERROR(state.inputs.Upload(spec_, rope_, host_weights_.embedding, batch, state.places, stream));
   return stream.Launch({.name = "embed", .cost = {}, .run = [this, &state](void* native) {
-                          return engine::Embed(RowsOf(state), state.inputs.arrays().embeddings,
+                          return engine::Embed(RowsOf(state), state.inputs.arrays().embeddings, nullptr,
                                                static_cast<cuda::Stream>(native));
                         }});
 }

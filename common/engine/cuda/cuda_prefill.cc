@@ -20,11 +20,15 @@ absl::Status CudaPrefill::Begin(const PromptRun& run) {
   MOE_RETURN_IF_ERROR(CheckForm(run.form));
   MOE_RETURN_IF_ERROR(CheckRun(spec_, run));
   run_ = run;
-  inputs_.Begin(run.rows);
+  inputs_.Begin(run.rows, device_);
   const IndexRange last = run.PassRows(run.passes - 1);
   results_.Begin(spec_, run.rows.subspan(last.begin, last.size()));
   CudaSizes sizes = Sizes(run.max_pass_rows());
   const int64_t most_bytes = CudaActivations::Bytes(spec_, sizes) + run.spare_bytes;
+  const int64_t earlier = run.rows[last.begin].position;  // at most so many tokens before a pass
+  CudaSizes with_earlier = sizes;
+  with_earlier.earlier_tokens = earlier;
+  if (CudaActivations::Bytes(spec_, with_earlier) <= most_bytes) sizes = with_earlier;
   while (sizes.most_tile_rows < sizes.rows) {  // as few tiles as there is memory for
     CudaSizes longer = sizes;
     longer.most_tile_rows *= 2;
@@ -32,7 +36,22 @@ absl::Status CudaPrefill::Begin(const PromptRun& run) {
     sizes = longer;
   }
   MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(device_, spec_, sizes));
+  const auto pinned = [&](int64_t tokens) {
+    return device::PinnedBuffer<uint16_t>::Create(device_, tokens * spec_.kv_dim());
+  };
+  MOE_ASSIGN_OR_RETURN(computed_, pinned(run.max_pass_rows()));
+  if (earlier == 0) return absl::OkStatus();
+  MOE_ASSIGN_OR_RETURN(gathered_, pinned(earlier));
+  MOE_ASSIGN_OR_RETURN(gathered_copied_, device_.NewEvent());
   return absl::OkStatus();
+}
+
+void CudaPrefill::End() {
+  activations_ = {};
+  gathered_.reset();
+  computed_.reset();
+  gathered_copied_.reset();
+  is_gathered_ = false;
 }
 
 uint16_t* CudaPrefill::LatentsOf(const LayerStep& step) const {
@@ -108,24 +127,32 @@ absl::Status CudaPrefill::Attention(const LayerStep& step, const model::Attentio
   const CudaActivations& a = activations_;
   const CudaStripe& stripe = rows.stripes[0];
   uint16_t* const latents = LatentsOf(step);
-  if (stripe.position > rows.first_token) {
-    MOE_RETURN_IF_ERROR(LoadLatents(step.layer, {rows.first_token, stripe.position}, latents, stream));
-  }
-  MOE_RETURN_IF_ERROR(enqueue([rows, w](cuda::Stream native) { return ProjectDown(rows, w, native); }));
   // Earlier parts from the first token that a row sees on.
   const int64_t first_seen = w.window == 0 ? 0 : std::max<int64_t>(0, stripe.position + 1 - w.window);
   const int64_t first_part = std::min(first_seen / a.part_tokens * a.part_tokens, rows.first_token);
-  int64_t loaded = -1;  // the part whose latents are on the device
+  const IndexRange before{first_part, rows.first_token};
+  const auto load = [&](IndexRange tokens, uint16_t* to) -> absl::Status {
+    if (tokens.size() == 0) return absl::OkStatus();
+    return stream.CopyToDevice(BytesOf(to), BytesOf(gathered_->get() + (tokens.begin - first_part) * spec_.kv_dim()),
+                               tokens.size() * spec_.kv_dim() * kBf16Bytes);
+  };
+  const bool has_earlier = stripe.position > first_part;
+  const bool together = before.size() <= a.earlier_tokens;
+  if (has_earlier) {
+    MOE_RETURN_IF_ERROR(GatherEarlier(step.layer, {first_part, stripe.position}));
+    MOE_RETURN_IF_ERROR(load({rows.first_token, stripe.position}, latents));
+    if (together) MOE_RETURN_IF_ERROR(load(before, a.earlier));
+  }
+  MOE_RETURN_IF_ERROR(enqueue([rows, w](cuda::Stream native) { return ProjectDown(rows, w, native); }));
   for (int64_t head = 0; head < spec_.num_heads; head += HeadsTogether(spec_)) {
     const IndexRange heads{head, std::min(head + HeadsTogether(spec_), spec_.num_heads)};
     MOE_RETURN_IF_ERROR(
         enqueue([rows, w, heads](cuda::Stream native) { return ProjectQueries(rows, w, heads, native); }));
     for (int64_t token = first_part; token < rows.first_token; token += a.part_tokens) {
       const IndexRange tokens{token, std::min(token + a.part_tokens, rows.first_token)};
-      if (loaded != token) MOE_RETURN_IF_ERROR(LoadLatents(step.layer, tokens, a.earlier, stream));
-      loaded = token;
-      const KvPart part{a.earlier, tokens.begin, tokens.size(), /*is_first=*/token == first_part,
-                        /*is_last=*/false};
+      if (!together) MOE_RETURN_IF_ERROR(load(tokens, a.earlier));
+      const KvPart part{a.earlier + (together ? token - first_part : 0) * spec_.kv_dim(), tokens.begin, tokens.size(),
+                        /*is_first=*/token == first_part, /*is_last=*/false};
       MOE_RETURN_IF_ERROR(
           enqueue([rows, w, heads, part](cuda::Stream native) { return Attend(rows, w, heads, part, native); }));
     }
@@ -134,43 +161,27 @@ absl::Status CudaPrefill::Attention(const LayerStep& step, const model::Attentio
     MOE_RETURN_IF_ERROR(
         enqueue([rows, w, heads, own](cuda::Stream native) { return Attend(rows, w, heads, own, native); }));
   }
+  if (has_earlier) MOE_RETURN_IF_ERROR(stream.Record(*gathered_copied_));
   return enqueue([rows, w](cuda::Stream native) { return AddOutput(rows, w, native); });
 }
 
-// One copy, not one a page: each would wait for an expert's that is on the bus. What is gathered for it is not pinned,
-// so the stream may read it as late as its turn comes; kept until then, for every part of a layer, it would be as large
-// as the prefix.
-absl::Status CudaPrefill::LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream) const {
-  std::vector<uint16_t> gathered(tokens.size() * spec_.kv_dim());
-  run_.pages[run_.rows[0].sequence].ReadRows(layer, tokens, gathered.data());
-  const absl::Status copied =
-      stream.CopyToDevice(BytesOf(to), BytesOf(gathered.data()), std::ssize(gathered) * kBf16Bytes);
-  const absl::Status done = stream.Synchronize();
-  return copied.ok() ? done : copied;
+// For one copy, not one a page: each would wait for an expert's that is on the bus.
+absl::Status CudaPrefill::GatherEarlier(int64_t layer, IndexRange tokens) {
+  if (std::exchange(is_gathered_, true)) MOE_RETURN_IF_ERROR(gathered_copied_->Wait());
+  run_.pages[run_.rows[0].sequence].ReadRows(layer, tokens, gathered_->get());
+  return absl::OkStatus();
 }
 
+// For the same reason one copy, which the host takes apart.
 absl::Status CudaPrefill::Store(const LayerStep& step, device::Stream& stream) {
   const CudaRows rows = RowsOf(step);
-  const kv::KvPages& pages = run_.pages[run_.rows[0].sequence];
-  const int64_t end = rows.stripes[0].end();
-  if (pages.geometry().kv_heads > 0) {  // packed: the host takes the rows apart
-    const IndexRange stored{rows.stripes[0].position, end};
-    std::vector<uint16_t> entries(stored.size() * spec_.kv_dim());
-    const absl::Status copied = stream.CopyToHost(
-        BytesOf(entries.data()), BytesOf(LatentsOf(step) + (stored.begin - rows.first_token) * spec_.kv_dim()),
-        std::ssize(entries) * kBf16Bytes);
-    const absl::Status done = stream.Synchronize();
-    if (!copied.ok() || !done.ok()) return copied.ok() ? done : copied;
-    pages.StoreRows(step.layer, stored, entries.data());
-    return absl::OkStatus();
-  }
-  for (int64_t begin = rows.stripes[0].position; begin < end;) {
-    const int64_t block_end = std::min(RoundUp(begin + 1, kv::kPageTokens), end);
-    MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(pages.Token(step.layer, begin)),
-                                          BytesOf(LatentsOf(step) + (begin - rows.first_token) * spec_.kv_dim()),
-                                          (block_end - begin) * spec_.kv_dim() * kBf16Bytes));
-    begin = block_end;
-  }
+  const CudaStripe& stripe = rows.stripes[0];
+  const int64_t kv_dim = spec_.kv_dim();
+  MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(computed_->get()),
+                                        BytesOf(LatentsOf(step) + (stripe.position - rows.first_token) * kv_dim),
+                                        stripe.rows.size() * kv_dim * kBf16Bytes));
+  MOE_RETURN_IF_ERROR(stream.Synchronize());
+  run_.pages[run_.rows[0].sequence].StoreRows(step.layer, {stripe.position, stripe.end()}, computed_->get());
   return absl::OkStatus();
 }
 

@@ -2,17 +2,20 @@
 // model of one. Attention is un-absorbed, and a run that names the other form is refused; results agree with the
 // engine's to the tolerance between devices, not to the bit.
 //
-// Within a pass the host waits for the device only where tokens before it are copied there: which experts were chosen
-// is known on the device only.
+// Within a pass the host waits for the device only before it gathers a layer's earlier tokens: those of the layer
+// before must have been copied. Which experts were chosen is known on the device only.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "common/device/device.h"
+#include "common/device/pinned_buffer.h"
 #include "common/engine/cuda/activations.h"
 #include "common/engine/cuda/head.h"
 #include "common/engine/cuda/inputs.h"
@@ -25,7 +28,7 @@ namespace moestro::engine {
 
 class CudaPrefill final : public PrefillCompute {
  public:
-  // All outlive it. `weights` point into host memory; embeddings are copied from there row by row. REQUIRES a spec that
+  // All outlive it. `weights` point into host memory, from which embeddings are taken. REQUIRES a spec that
   // CheckPrefillSupported accepts. fp8_inputs: inputs of FP8 weights are rounded to FP8 (fp8_inputs.h), on a device
   // that multiplies FP8. least_tile_rows: of a pass that has more, where no memory is left for longer tiles.
   CudaPrefill(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
@@ -46,7 +49,7 @@ class CudaPrefill final : public PrefillCompute {
                       const std::atomic<bool>& stopped) override;
   absl::Status Store(const LayerStep& step, device::Stream& stream) override;
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
-  void End() override { activations_ = {}; }
+  void End() override;
 
  private:
   CudaSizes Sizes(int64_t pass_rows) const {
@@ -64,8 +67,8 @@ class CudaPrefill final : public PrefillCompute {
   uint16_t* LatentsOf(const LayerStep& step) const;
   absl::Status Attention(const LayerStep& step, const model::AttentionWeights& w, device::Stream& stream,
                          Enqueue enqueue);
-  // Tokens that are in the run's pages to `to`, BF16 [tokens, kv_dim]. Returns when they are there.
-  absl::Status LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream) const;
+  // Tokens before a pass of one layer, in pinned memory; see Attention.
+  absl::Status GatherEarlier(int64_t layer, IndexRange tokens);
 
   device::Device& device_;
   const weights::ModelSpec& spec_;
@@ -79,6 +82,11 @@ class CudaPrefill final : public PrefillCompute {
   CudaActivations activations_;
   CudaInputs inputs_;
   CudaResults results_;
+  // A layer's KV on its way, [tokens, kv_dim]: from the pages, tokens before a pass; to the pages, a pass's.
+  std::optional<device::PinnedBuffer<uint16_t>> gathered_;
+  std::optional<device::PinnedBuffer<uint16_t>> computed_;
+  std::unique_ptr<device::Event> gathered_copied_;
+  bool is_gathered_ = false;  // and gathered_copied_ recorded
 };
 
 }  // namespace moestro::engine

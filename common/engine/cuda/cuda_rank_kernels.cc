@@ -42,7 +42,7 @@ absl::Status CudaRankKernels::Begin(const RankShare& share) {
     stripes_[i] = {{row, row + stripes[i].size()}, stripes[i].begin};
     row = stripes_[i].rows.end;
   }
-  inputs_.Begin(share.rows);
+  inputs_.Begin(share.rows, device_);
   results_.Begin(spec_, share.rows);
   MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(device_, spec_, SizesOf(share, coded_, fp8_inputs_)));
   MOE_ASSIGN_OR_RETURN(copies_, device_.NewStream("inputs"));

@@ -1,6 +1,7 @@
 #include "common/engine/cuda/inputs.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_format.h"
 #include "common/base/math.h"
@@ -35,8 +36,12 @@ StepArrays Arrange(const weights::ModelSpec& spec, int64_t rows, int64_t pages, 
 
 }  // namespace
 
-void CudaInputs::Begin(std::span<const model::EngineRow> rows) {
+void CudaInputs::Begin(std::span<const model::EngineRow> rows, const device::Device& device) {
   rows_ = rows;
+  gathers_ = has_bf16() && device.KernelsRead(weights_.embedding.data, spec_.vocab_size * spec_.hidden_size *
+                                                                           static_cast<int64_t>(sizeof(uint16_t)));
+  tokens_.clear();
+  if (gathers_) std::ranges::transform(rows, std::back_inserter(tokens_), &model::EngineRow::token);
   const int64_t pairs = rope_.pairs();
   cosine_.resize(rows.size() * pairs);
   sine_.resize(rows.size() * pairs);
@@ -54,30 +59,29 @@ void CudaInputs::Begin(std::span<const model::EngineRow> rows) {
 
 absl::Status CudaInputs::Copy(IndexRange rows, const CudaActivations& activations, device::Stream& stream) const {
   const int64_t hidden = spec_.hidden_size, pairs = rope_.pairs();
-  const auto copy_floats = [&](float* to, const float* from, int64_t count) {
-    return stream.CopyToDevice(BytesOf(to), BytesOf(from), count * static_cast<int64_t>(sizeof(float)));
+  const auto copy = [&]<typename T>(T* to, const T* from, int64_t count) {
+    return stream.CopyToDevice(BytesOf(to), BytesOf(from), count * static_cast<int64_t>(sizeof(T)));
   };
-  MOE_RETURN_IF_ERROR(copy_floats(activations.cosine, &cosine_[rows.begin * pairs], rows.size() * pairs));
-  MOE_RETURN_IF_ERROR(copy_floats(activations.sine, &sine_[rows.begin * pairs], rows.size() * pairs));
+  MOE_RETURN_IF_ERROR(copy(activations.cosine, &cosine_[rows.begin * pairs], rows.size() * pairs));
+  MOE_RETURN_IF_ERROR(copy(activations.sine, &sine_[rows.begin * pairs], rows.size() * pairs));
+  if (gathers_) return copy(activations.tokens, &tokens_[rows.begin], rows.size());
   auto* const embeddings = reinterpret_cast<uint16_t*>(activations.sums);
   for (int64_t i = 0; i < rows.size(); ++i) {
     const int32_t token = rows_[rows.begin + i].token;
     if (!has_bf16()) {
-      MOE_RETURN_IF_ERROR(
-          copy_floats(activations.sums + i * hidden, &embeddings_[row_of_token_.at(token) * hidden], hidden));
+      MOE_RETURN_IF_ERROR(copy(activations.sums + i * hidden, &embeddings_[row_of_token_.at(token) * hidden], hidden));
       continue;
     }
-    MOE_RETURN_IF_ERROR(stream.CopyToDevice(BytesOf(embeddings + i * hidden),
-                                            BytesOf(weights_.embedding.Bf16Row(token, hidden)),
-                                            hidden * static_cast<int64_t>(sizeof(uint16_t))));
+    MOE_RETURN_IF_ERROR(copy(embeddings + i * hidden, weights_.embedding.Bf16Row(token, hidden), hidden));
   }
   return absl::OkStatus();
 }
 
 absl::Status CudaInputs::Embed(const CudaRows& rows, cuda::Stream stream) const {
-  const float* const embeddings = rows.activations.sums;
-  if (!has_bf16()) return engine::Embed(rows, embeddings, stream);
-  return engine::Embed(rows, reinterpret_cast<const uint16_t*>(embeddings), stream);
+  const CudaActivations& a = rows.activations;
+  if (gathers_) return engine::Embed(rows, weights_.embedding.Bf16Row(0, spec_.hidden_size), a.tokens, stream);
+  if (!has_bf16()) return engine::Embed(rows, a.sums, nullptr, stream);
+  return engine::Embed(rows, reinterpret_cast<const uint16_t*>(a.sums), nullptr, stream);
 }
 
 absl::StatusOr<StepRows> StepRows::Create(device::Device& device, const weights::ModelSpec& spec,

@@ -22,13 +22,13 @@ namespace moestro::engine {
 // Of a prompt.
 class CudaInputs {
  public:
-  // Both outlive it; embeddings are taken from the weights row by row.
+  // Both outlive it.
   CudaInputs(const weights::ModelSpec& spec, const model::ModelWeights& weights)
       : spec_(spec), weights_(weights), rope_(spec) {}
 
-  // A new run, whose rows live until it ends.
-  void Begin(std::span<const model::EngineRow> rows);
-  // Puts the copies of what some rows bring on the stream: angles, and embeddings where sums will be.
+  // A new run on `device`, whose rows live until it ends.
+  void Begin(std::span<const model::EngineRow> rows, const device::Device& device);
+  // Puts the copies of what some rows bring on the stream: angles, and tokens, or embeddings where sums will be.
   absl::Status Copy(IndexRange rows, const CudaActivations& activations, device::Stream& stream) const;
   // Launches what makes the rows' residual of them.
   absl::Status Embed(const CudaRows& rows, cuda::Stream stream) const;
@@ -40,6 +40,10 @@ class CudaInputs {
   bool has_bf16() const { return weights_.embedding.dtype == DType::kBF16; }
 
   std::span<const model::EngineRow> rows_;
+  // The kernel gathers the rows of the table, in host memory. Otherwise each is a copy, which would cost the host more
+  // time than the bus: 32K of DeepSeek-V3 some 100 ms.
+  bool gathers_ = false;
+  std::vector<int32_t> tokens_;  // of the rows, where it does
   // Of another type than BF16, which is copied from the weights: F32 [distinct tokens, hidden_size], and each token's
   // row.
   std::vector<float> embeddings_;

@@ -130,10 +130,10 @@ inline absl::Status Multiply(const CudaRows& rows, cuda::LinearShape shape, cons
   return LaunchStatus(cuda::LaunchLinear(shape, matrix, count, stream));
 }
 
-// residual = embeddings, BF16 or F32 [rows, hidden_size].
+// residual = rows of the table, BF16 or F32 [.., hidden_size]: those of the tokens, or null: the first.
 template <typename T>
-absl::Status Embed(const CudaRows& rows, const T* embeddings, cuda::Stream stream) {
-  return LaunchStatus(cuda::LaunchEmbed(embeddings, nullptr, rows.rows, rows.spec.hidden_size, rows.residual, stream));
+absl::Status Embed(const CudaRows& rows, const T* table, const int32_t* tokens, cuda::Stream stream) {
+  return LaunchStatus(cuda::LaunchEmbed(table, tokens, rows.rows, rows.spec.hidden_size, rows.residual, stream));
 }
 
 // x = norm(residual) of some rows, its codes if inputs are coded, and in F32 to `out` if that is not null.

@@ -18,12 +18,25 @@ __device__ __forceinline__ uint16_t ToBf16(float value) { return static_cast<uin
 __device__ __forceinline__ float Widen(uint16_t bf16) { return __uint_as_float(uint32_t{bf16} << 16); }
 __device__ __forceinline__ float Widen(float value) { return value; }
 
-template <typename T>
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) Vector {
+  T numbers[kCount];
+};
+
+// The table may be in host memory, which is read at the bus's rate only if a warp asks for whole lines: kCount 4.
+template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
     EmbedKernel(const T* table, const int32_t* tokens, int64_t hidden, float* residual) {
-  const int64_t row = blockIdx.x;
-  const T* from = table + (tokens == nullptr ? row : tokens[row]) * hidden;
-  for (int64_t i = threadIdx.x; i < hidden; i += kThreads) residual[row * hidden + i] = Widen(from[i]);
+  const int64_t row = blockIdx.x, vectors = hidden / kCount;
+  const auto* const from =
+      reinterpret_cast<const Vector<T, kCount>*>(table + (tokens == nullptr ? row : tokens[row]) * hidden);
+  auto* const to = reinterpret_cast<Vector<float, kCount>*>(residual + row * hidden);
+  for (int64_t i = threadIdx.x; i < vectors; i += kThreads) {
+    const Vector<T, kCount> narrow = from[i];
+    Vector<float, kCount> wide;
+    for (int at = 0; at < kCount; ++at) wide.numbers[at] = Widen(narrow.numbers[at]);
+    to[i] = wide;
+  }
 }
 
 __device__ __forceinline__ float Mean(const float* x, int64_t n, float* shared) {
@@ -230,6 +243,17 @@ unsigned BlocksPerRow(int64_t rows, int64_t width) {
   return static_cast<unsigned>(wanted < useful ? wanted : useful);
 }
 
+template <typename T>
+LaunchResult EmbedRows(const T* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
+                       Stream stream) {
+  if (rows == 0) return {};
+  constexpr int kCount = 4;
+  const bool fours = hidden % kCount == 0 && reinterpret_cast<uintptr_t>(table) % (kCount * sizeof(T)) == 0 &&
+                     reinterpret_cast<uintptr_t>(residual) % (kCount * sizeof(float)) == 0;
+  return Launch("embed", fours ? EmbedKernel<T, kCount> : EmbedKernel<T, 1>, dim3(static_cast<unsigned>(rows)),
+                dim3(kThreads), 0, stream, table, tokens, hidden, residual);
+}
+
 bool HasDimensions(const StoreLatentArgs& args) {
   return args.latent >= 1 && args.angles.dims % 2 == 0 && args.pages.kv_dim == args.latent + args.angles.dims;
 }
@@ -238,15 +262,11 @@ bool HasDimensions(const StoreLatentArgs& args) {
 
 LaunchResult LaunchEmbed(const uint16_t* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
                          Stream stream) {
-  if (rows == 0) return {};
-  return Launch("embed", EmbedKernel<uint16_t>, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, stream, table,
-                tokens, hidden, residual);
+  return EmbedRows(table, tokens, rows, hidden, residual, stream);
 }
 LaunchResult LaunchEmbed(const float* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
                          Stream stream) {
-  if (rows == 0) return {};
-  return Launch("embed", EmbedKernel<float>, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, stream, table,
-                tokens, hidden, residual);
+  return EmbedRows(table, tokens, rows, hidden, residual, stream);
 }
 
 LaunchResult LaunchRmsNorm(const RmsNormArgs& args, Stream stream) {

@@ -10,7 +10,7 @@
 namespace moestro::cuda {
 
 // residual[r] = table[tokens[r]] in F32. table: BF16 or F32 [.., hidden]. tokens: [rows], each a row of the table;
-// null: row r.
+// null: row r. The table may be registered host memory (Device::KernelsRead).
 LaunchResult LaunchEmbed(const uint16_t* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
                          Stream stream);
 LaunchResult LaunchEmbed(const float* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,

@@ -254,9 +254,10 @@ TEST_F(WriterProcessTest, ThePagesOfAKilledOwnerArePoisonedIfAskedFor) {
   owner.Kill();
   ASSERT_TRUE(KvPoolMapping::RemoveOrphan(name_, /*poison=*/true).ok());
   EXPECT_TRUE(SharedMemory::List(name_)->empty());
-  const std::span<const uint8_t> pages = mapping->PagesMemory();
-  const auto* numbers = reinterpret_cast<const uint16_t*>(pages.data());
-  EXPECT_TRUE(std::all_of(numbers, numbers + pages.size() / 2, [](uint16_t x) { return x == kPoison; }));
+  const kv::KvGeometry& geometry = mapping->geometry();
+  const auto* numbers = reinterpret_cast<const uint16_t*>(mapping->pages_base());
+  EXPECT_TRUE(std::all_of(numbers, numbers + geometry.page_count * geometry.page_bytes() / 2,
+                          [](uint16_t x) { return x == kPoison; }));
 }
 
 // A late layer of a writer takes memory again, but only for what it writes: the rest stays the system's.

@@ -255,6 +255,52 @@ TEST_F(CudaDeviceTest, CopiesDoNotWriteWhatIsRegisteredForReading) {
   }
 }
 
+TEST_F(CudaDeviceTest, KernelsReadWhatIsRegistered) {
+  const AlignedMemory host(3 * kBytes);
+  auto* const numbers = reinterpret_cast<float*>(host.data());
+  numbers[0] = numbers[kBytes / sizeof(float)] = 3;
+  for (const bool has_addresses : {true, false}) {
+    emulation::Gpu().reads_host_addresses = has_addresses;
+    const auto device = Open();
+    const Registration first = device->Register(host.data(), kBytes, HostAccess::kReads).value();
+    const Registration second = device->Register(host.data() + kBytes, kBytes, HostAccess::kReadsAndWrites).value();
+    EXPECT_EQ(device->KernelsRead(host.data(), 2 * kBytes), has_addresses);
+    EXPECT_FALSE(device->KernelsRead(host.data(), 2 * kBytes + 1));
+    if (!has_addresses) continue;
+    const float zero = 0;
+    float sum = 0;
+    const Memory memory = device->Allocate(sizeof(float), "sum").value();
+    const auto stream = device->NewStream("compute").value();
+    ASSERT_TRUE(stream->CopyToDevice(memory.data(), reinterpret_cast<const uint8_t*>(&zero), sizeof(float)).ok());
+    for (const int64_t at : {int64_t{0}, kBytes}) {
+      ASSERT_TRUE(
+          stream->Launch(Add(reinterpret_cast<float*>(host.data() + at), reinterpret_cast<float*>(memory.data())))
+              .ok());
+    }
+    ASSERT_TRUE(stream->CopyToHost(reinterpret_cast<uint8_t*>(&sum), memory.data(), sizeof(float)).ok());
+    ASSERT_TRUE(stream->Synchronize().ok());
+    EXPECT_EQ(sum, 6);
+  }
+}
+
+TEST_F(CudaDeviceTest, KernelsNeitherReadWhatIsNotRegisteredNorWriteTheHosts) {
+  const AlignedMemory host(2 * kBytes);
+  for (const bool writes : {false, true}) {
+    {
+      const auto device = Open();
+      const Registration registration = device->Register(host.data(), kBytes, HostAccess::kReads).value();
+      const Memory memory = device->Allocate(sizeof(float), "number").value();
+      const auto stream = device->NewStream("compute").value();
+      auto* const inside = reinterpret_cast<float*>(host.data());
+      auto* const outside = reinterpret_cast<float*>(host.data() + kBytes);
+      ASSERT_TRUE(
+          stream->Launch(writes ? Add(inside, inside) : Add(outside, reinterpret_cast<float*>(memory.data()))).ok());
+      EXPECT_FALSE(stream->Synchronize().ok());
+    }
+    emulation::ResetGpu();
+  }
+}
+
 // Page tables of memory to be registered are left to the driver, so that a prompt does not take their space.
 TEST_F(CudaDeviceTest, LeavesRoomForPageTables) {
   constexpr int64_t kRegistered = int64_t{1} << 30, kTables = kRegistered / 512;

@@ -13,12 +13,22 @@ GlobalMemory& GlobalMemory::Get() {
 
 void GlobalMemory::Add(const void* address, int64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
-  buffers_[begin] = {begin, bytes, std::vector<uint32_t>(static_cast<size_t>(bytes)),
+  buffers_[begin] = {begin, bytes, false, std::vector<uint32_t>(static_cast<size_t>(bytes)),
                      std::vector<uint8_t>(static_cast<size_t>(bytes))};
 }
 
 void GlobalMemory::Remove(const void* address) {
   MOE_CHECK(buffers_.erase(reinterpret_cast<uintptr_t>(address)) == 1);
+  latest_ = nullptr;
+}
+
+void GlobalMemory::AddHost(const void* address, int64_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  buffers_[begin] = {begin, bytes, true, {}, {}};
+}
+
+void GlobalMemory::RemoveHost(const void* address) {
+  buffers_.erase(reinterpret_cast<uintptr_t>(address));
   latest_ = nullptr;
 }
 
@@ -53,6 +63,7 @@ std::string GlobalMemory::Check(const void* address, int64_t bytes, Access acces
     latest_ = after == buffers_.begin() ? nullptr : &std::prev(after)->second;
     if (!inside(latest_)) return Outside(begin, bytes, access);
   }
+  if (latest_->is_host) return access == Access::kRead ? "" : Outside(begin, bytes, access);
   for (size_t i = begin - latest_->begin, end = i + static_cast<size_t>(bytes); i < end; ++i) {
     uint32_t& writer = latest_->writers[i];
     uint8_t& atomic = latest_->atomic[i];

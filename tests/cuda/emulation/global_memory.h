@@ -1,4 +1,5 @@
-// The existing buffers of device memory, and the blocks that wrote them in the current launch.
+// The existing buffers of device memory, and the blocks that wrote them in the current launch; host memory that kernels
+// may read.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,9 @@ class GlobalMemory {
   // Adds [address, address + bytes), until Remove(address).
   void Add(const void* address, int64_t bytes);
   void Remove(const void* address);
+  // The same of host memory, for reading. It need not have been added.
+  void AddHost(const void* address, int64_t bytes);
+  void RemoveHost(const void* address);
   // The host has written these bytes.
   void Fill(const void* address, int64_t bytes);
 
@@ -30,6 +34,7 @@ class GlobalMemory {
   struct Buffer {
     uintptr_t begin = 0;
     int64_t bytes = 0;
+    bool is_host = false;           // then without writers
     std::vector<uint32_t> writers;  // by byte: kNobody, kHost or a block's number
     std::vector<uint8_t> atomic;    // by byte: whether the write was atomic
   };

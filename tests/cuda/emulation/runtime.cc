@@ -247,6 +247,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrComputeCapabilityMajor:
       *value = Gpu().major;
       break;
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+      *value = Gpu().reads_host_addresses ? 1 : 0;
+      break;
     case cudaDevAttrHostRegisterReadOnlySupported:
       *value = Gpu().registers_read_only ? 1 : 0;
       break;
@@ -295,6 +298,7 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
   if (bytes / 512 > FreeBytes()) return cudaErrorMemoryAllocation;
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   registered[begin] = {begin + bytes, read_only};
+  if (Gpu().reads_host_addresses) GlobalMemory::Get().AddHost(memory, static_cast<int64_t>(bytes));
   Gpu().registered_bytes += static_cast<int64_t>(bytes);
   registered_more.notify_all();
   return cudaSuccess;
@@ -304,6 +308,7 @@ cudaError_t cudaHostUnregister(void* memory) {
   const auto range = registered.find(reinterpret_cast<uintptr_t>(memory));
   if (range == registered.end()) return cudaErrorInvalidValue;
   Gpu().registered_bytes -= static_cast<int64_t>(range->second.end - range->first);
+  GlobalMemory::Get().RemoveHost(memory);
   registered.erase(range);
   return Sticky();
 }

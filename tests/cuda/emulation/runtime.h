@@ -3,7 +3,7 @@
 // comes, even pageable memory, as on GPUs that share the host's page tables. As in CUDA, a copy must be inside one
 // registered piece or outside all, and a failed kernel makes every later call fail. Stricter than CUDA: cudaFree waits
 // for nothing. Registering is refused as drivers do: memory that is not writable as an invalid value, the read-only
-// flag if the GPU does not support it. Registered memory takes page tables on the GPU.
+// flag if the GPU does not support it. Registered memory takes page tables on the GPU. Kernels may read it.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,8 @@ struct GpuModel {
   // Whether a read-only mapping can be registered directly, with the corresponding flag. Recent GPUs with separate
   // memory cannot: cudaDevAttrHostRegisterReadOnlySupported is 0.
   bool registers_read_only = false;
+  // Whether kernels read registered memory at its host address.
+  bool reads_host_addresses = true;
   int64_t failing_launch = -1;  // counted from 0: this launch and everything after it fail
 
   // Counters.

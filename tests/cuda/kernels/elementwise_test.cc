@@ -18,19 +18,28 @@ namespace {
 // The contents of a device buffer before a kernel writes it.
 constexpr uint16_t kUntouched = 0xffff;
 
+// By fours, and one by one where the width or an address does not allow fours.
 TEST(CudaElementwiseTest, EmbeddingRowsAreExact) {
-  constexpr int64_t kVocabulary = 5, kHidden = 300;
-  const std::vector<uint16_t> table = RandomBf16(kVocabulary * kHidden, 1);
+  constexpr int64_t kVocabulary = 5;
   const std::vector<int32_t> tokens = {4, 0, 4, 2};
-  const DeviceArray<uint16_t> device_table(table);
   const DeviceArray<int32_t> device_tokens(tokens);
-  const DeviceArray<float> residual(4 * kHidden);
-  ASSERT_TRUE(Ran(LaunchEmbed(device_table.get(), device_tokens.get(), 4, kHidden, residual.get(), nullptr)));
-  const std::vector<float> got = residual.Download();
-  for (size_t row = 0; row < tokens.size(); ++row) {
-    for (size_t i = 0; i < kHidden; ++i) {
-      ASSERT_EQ(got[row * kHidden + i], FromBf16(table[static_cast<size_t>(tokens[row]) * kHidden + i]));
-    }
+  for (const auto& [hidden, offset] : {std::pair<int64_t, int64_t>(300, 0), {1500, 0}, {1500, 1}, {301, 0}, {3, 0}}) {
+    const std::vector<uint16_t> table = RandomBf16(kVocabulary * hidden + offset, 1);
+    std::vector<float> wide(table.size());
+    std::ranges::transform(table, wide.begin(), FromBf16);
+    const DeviceArray<uint16_t> narrow_table(table);
+    const DeviceArray<float> wide_table(wide);
+    const auto check = [&](const auto* device_table) {
+      const DeviceArray<float> residual(4 * hidden);
+      ASSERT_TRUE(Ran(LaunchEmbed(device_table + offset, device_tokens.get(), 4, hidden, residual.get(), nullptr)));
+      const std::vector<float> got = residual.Download();
+      for (int64_t i = 0; i < 4 * hidden; ++i) {
+        const int64_t from = offset + tokens[static_cast<size_t>(i / hidden)] * hidden + i % hidden;
+        ASSERT_EQ(got[static_cast<size_t>(i)], wide[static_cast<size_t>(from)]) << hidden << " numbers, " << i;
+      }
+    };
+    check(narrow_table.get());
+    check(wide_table.get());
   }
 }
 

@@ -78,18 +78,19 @@ class CudaStreamingDevicesTest : public testing::Test {
     int64_t ring_slots = 0;  // 0: the run could not begin
   };
   Result Run(PrefillBackends* device, MlaFormChoice form = MlaFormChoice::kUnabsorbed) {
+    const KvLease lease = node_.pool().Reserve({.capacity = kTokens}).value();
+    return Run(device, lease, kTokens, form);
+  }
+  // The first tokens of the prompt, repeated; those that the lease has are not computed.
+  Result Run(PrefillBackends* device, const KvLease& lease, int64_t tokens,
+             MlaFormChoice form = MlaFormChoice::kUnabsorbed) {
     PrefillRunner runner(node_.engine(), node_.workers(), {.choice = form},
                          {.prefill = [device] { return device == nullptr ? nullptr : device->prefill(); },
                           .from_tokens = 2,
-                          .trace_file = "",
-                          .use_pool =
-                              [device](const auto& pool) {
-                                if (device != nullptr) device->UsePool(pool);
-                              }});
+                          .trace_file = ""});
     PrefillJob job;
-    job.token_ids = prompt_;
-    job.prompt_tokens = kTokens;
-    const KvLease lease = node_.pool().Reserve({.capacity = kTokens}).value();
+    for (int64_t i = 0; i < tokens; ++i) job.token_ids.push_back(prompt_[static_cast<size_t>(i % kTokens)]);
+    job.prompt_tokens = tokens;
     const auto writer = node_.Writer(lease);
     Result result;
     const PrefillEvents events{.on_progress = {}, .on_streamed = [&](const StreamCounters& counters) {
@@ -101,7 +102,7 @@ class CudaStreamingDevicesTest : public testing::Test {
         job, *writer, [] { return absl::OkStatus(); }, events);
     EXPECT_TRUE(token.ok()) << token.status();
     if (token.ok()) result.token = **token;
-    EXPECT_EQ(node_.pool().ValidTokens(lease), kTokens);
+    EXPECT_EQ(node_.pool().ValidTokens(lease), tokens);
     return result;
   }
 
@@ -146,17 +147,53 @@ TEST_F(CudaStreamingDevicesTest, InputsAreInFp8WhereTheGpuMultipliesIt) {
   EXPECT_FALSE(fp8(kBf16, 12, 0));
 }
 
-TEST_F(CudaStreamingDevicesTest, WeightsAndThePoolArePinned) {
+TEST_F(CudaStreamingDevicesTest, WeightsArePinned) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
-  const Result first = Run(device.get());  // reports the pool
+  const Result first = Run(device.get());
   const weights::SegmentHeader& weights = node_.segment().header();
-  const std::span<const uint8_t> pool = node_.mapping()->PagesMemory();
   emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
-  emulation::AwaitRegistered(&pool.back());
   const int64_t pageable = emulation::Gpu().pageable_copies;
   EXPECT_EQ(Run(device.get()).token.id, first.token.id);
-  EXPECT_EQ(emulation::Gpu().pageable_copies - pageable, 5) << "angles, NaN flags to and fro, logits: all small";
+  EXPECT_EQ(emulation::Gpu().pageable_copies - pageable, 6)
+      << "angles, tokens, NaN flags to and fro, logits: all small";
+}
+
+// One copy a layer brings its earlier tokens, one takes its KV; one for all rows brings their tokens.
+TEST_F(CudaStreamingDevicesTest, CopiesDependNeitherOnThePromptsLengthNorOnWhatIsCached) {
+  const auto device = Device(node_);
+  ASSERT_NE(device, nullptr);
+  const weights::SegmentHeader& weights = node_.segment().header();
+  emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
+  const auto copies = [&](int64_t cached, int64_t tokens) {
+    const KvLease lease = node_.pool().Reserve({.capacity = tokens}).value();
+    if (cached > 0) Run(nullptr, lease, cached);
+    const int64_t before = emulation::Gpu().pinned_copies + emulation::Gpu().pageable_copies;
+    EXPECT_TRUE(Run(device.get(), lease, tokens).streamed);
+    node_.pool().Release(lease);
+    return emulation::Gpu().pinned_copies + emulation::Gpu().pageable_copies - before;
+  };
+  const int64_t fresh = copies(0, 5);
+  EXPECT_EQ(copies(0, 70), fresh) << "two KV blocks";
+  const int64_t in_block = copies(30, 35);
+  EXPECT_EQ(in_block, fresh + Spec().num_layers);
+  EXPECT_EQ(copies(128, 133), in_block) << "a part before";
+  EXPECT_EQ(copies(300, 305), in_block + Spec().num_layers) << "some parts, and the beginning of a block";
+}
+
+// As on GPUs that do not know host addresses, or while the table is not registered.
+TEST_F(CudaStreamingDevicesTest, EmbeddingsAreCopiedWhereKernelsDoNotReadThem) {
+  const Result expected = Run(nullptr);
+  emulation::Gpu().reads_host_addresses = false;
+  const auto device = Device(node_);
+  ASSERT_NE(device, nullptr);
+  const weights::SegmentHeader& weights = node_.segment().header();
+  emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
+  const int64_t pinned = emulation::Gpu().pinned_copies;
+  const Result result = Run(device.get());
+  EXPECT_TRUE(result.streamed);
+  EXPECT_EQ(result.token.id, expected.token.id);
+  EXPECT_GE(emulation::Gpu().pinned_copies - pinned, kTokens);
 }
 
 // The segment as published by the weight store, mapped read-only as in the role.
@@ -203,32 +240,6 @@ TEST_F(CudaStreamingDevicesTest, WhatWasRefusedIsPinnedLater) {
     }
   };
   await(&weights);
-  await(node_.mapping()->pages_base());
-}
-
-// A dead decode role: its successor may need the pool's memory, and starts only if there is enough.
-TEST_F(CudaStreamingDevicesTest, ThePoolOfADeadOwnerIsLetGo) {
-  const auto device = Device(node_);
-  ASSERT_NE(device, nullptr);
-  const std::string name = "moestro.streaming-devices-test-" + std::to_string(getpid()) + ".kv.dead";
-  auto owner = kv::KvPool::Create(name, 1, {kTestFingerprint}, node_.mapping()->geometry()).value();
-  std::weak_ptr<const kv::KvPoolMapping> watched;
-  {
-    const std::shared_ptr<const kv::KvPoolMapping> pool = kv::KvPoolMapping::Open(name, {kTestFingerprint}).value();
-    device->UsePool(pool);
-    watched = pool;
-  }
-  emulation::AwaitRegistered(watched.lock()->pages_base());
-  device->BetweenPrompts(SteadySeconds());
-  EXPECT_FALSE(watched.expired());
-  const void* const page = watched.lock()->pages_base();
-  owner.reset();
-  device->BetweenPrompts(SteadySeconds());
-  EXPECT_TRUE(watched.expired());
-  EXPECT_FALSE(emulation::IsRegistered(page));
-  device->BetweenPrompts(SteadySeconds());
-  device->UsePool(node_.mapping());
-  emulation::AwaitRegistered(node_.mapping()->pages_base());
 }
 
 TEST_F(CudaStreamingDevicesTest, TheSameTokenWhereNothingCanBePinned) {
@@ -253,27 +264,11 @@ TEST_F(CudaStreamingDevicesTest, AShorterRingWhereOthersHaveTakenMemorySince) {
   const model::ModelWeights weights = model::BindWeights(node_.segment()).value();
   const int64_t slot = SlotBytes(engine::ListModules(Spec(), weights, model::MlaForm::kUnabsorbed, kDenseBytes));
   const int64_t others = kDenseBytes + engine::CudaActivations::Bytes(Spec(), engine::CudaSizes::OfPass(kTokens));
-  constexpr int64_t kPageTables = 64 << 10;  // for weights and pool, far less than a slot
+  constexpr int64_t kPageTables = 64 << 10;  // for weights, far less than a slot
   emulation::Gpu().memory_bytes = (int64_t{512} << 20) + others + 3 * slot + kPageTables;
   const Result after = Run(device.get());
   EXPECT_EQ(after.ring_slots, 3);
   EXPECT_EQ(after.token.id, before.token.id);
-}
-
-// A restarted decode role has another pool, and the old one's memory must be released.
-TEST_F(CudaStreamingDevicesTest, ANewPoolTakesTheOldOnesPlace) {
-  const auto device = Device(node_);
-  ASSERT_NE(device, nullptr);
-  std::shared_ptr<const kv::KvPoolMapping> old =
-      kv::KvPoolMapping::Open(node_.pool().name(), {kTestFingerprint}).value();
-  device->UsePool(old);
-  const void* const page = old->pages_base();
-  emulation::AwaitRegistered(page);
-  const std::weak_ptr<const kv::KvPoolMapping> watched = std::exchange(old, nullptr);
-  EXPECT_FALSE(watched.expired());
-  device->UsePool(node_.mapping());
-  EXPECT_TRUE(watched.expired());
-  emulation::AwaitRegistered(node_.mapping()->pages_base());
 }
 
 TEST_F(CudaStreamingDevicesTest, TwoShareAPrompt) {

@@ -369,6 +369,32 @@ TEST(StreamedShapesTest, EveryTileGivesTheSameBits) {
   }
 }
 
+// Two parts before the pass, two groups of heads. Without memory for all of a layer's earlier tokens, each part is
+// copied for each group.
+TEST(StreamedShapesTest, EarlierTokensTogetherOrInParts) {
+  constexpr int64_t kEarlier = 200, kNew = 10;
+  weights::ModelSpec spec = OddSpec();
+  spec.num_heads = engine::kCudaHeads + 3;
+  spec.num_layers = 2;
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .decisive_biases = true});
+  StreamSubject subject(*model.segment);
+  const std::vector<int32_t> tokens = model::RandomTokens(kEarlier + kNew, spec.token_count, 3);
+  const model::TestSequence expected(spec, kEarlier + kNew);
+  const model::Logits expected_logits = model::RunPrompt(subject.engine(), expected, tokens, 128, MlaForm::kUnabsorbed);
+  model::Logits first;
+  for (const int64_t spare_bytes : {0, 64 << 20}) {
+    MemoryLimits limits = subject.LimitsForPassesOf(kNew);
+    limits.device_bytes += spare_bytes;
+    const model::TestSequence sequence(spec, kEarlier + kNew);
+    model::RunPrompt(subject.engine(), sequence, std::span(tokens).first(kEarlier), 128, MlaForm::kUnabsorbed);
+    const model::Logits logits = subject.Stream(sequence, tokens, kEarlier, limits);
+    ExpectNear(spec, logits, expected_logits);
+    ExpectNear(spec, sequence.Contents(kEarlier + kNew), expected.Contents(kEarlier + kNew));
+    if (first.empty()) first = logits;
+    EXPECT_TRUE(model::SameBits(logits, first)) << spare_bytes << " spare bytes";
+  }
+}
+
 TEST(StreamedShapesTest, NoQueryRankNoSharedExpertManyHeads) {
   weights::ModelSpec spec = OddSpec();
   spec.q_lora_rank = 0;

@@ -36,6 +36,7 @@ struct cudaDeviceProp {
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
   cudaDevAttrHostRegisterReadOnlySupported = 113,
 };
 cudaError_t cudaGetDeviceCount(int* count);
