@@ -14,10 +14,6 @@
 
 namespace moestro {
 
-// What the table before `amx` computes.
-constexpr LinearKernel kBf16Linear = OwnOrBefore<MultipliesInBf16, avx512_bf16::Linear, avx512::Linear>;
-constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<MultipliesInBf16, avx512_bf16::LinearAdd, avx512::LinearAdd>;
-
 const CpuKernels* AmxOnModel() {
   const CpuFeatures cpu = DetectCpuFeatures();
   if (!cpu.avx512_vbmi || !cpu.avx512_gfni) return nullptr;
@@ -25,14 +21,11 @@ const CpuKernels* AmxOnModel() {
     const std::vector<const CpuKernels*> tables = AvailableKernels();
     CpuKernels kernels = **std::ranges::find(tables, "avx512", &CpuKernels::isa);
     kernels.isa = kAmxOnModel;
+    kernels.linear = OwnOrBefore<MultipliesInBf16, amx::LinearOnModel, avx512::Linear>;
+    kernels.linear_add = OwnOrBefore<MultipliesInBf16, amx::LinearAddOnModel, avx512::LinearAdd>;
     if (cpu.avx512_bf16 && cpu.avx512_vnni) {  // as on every CPU with tiles
-      kernels.linear = OwnOrBefore<IsFp8OrBf16, amx::LinearOnModel, kBf16Linear>;
-      kernels.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAddOnModel, kBf16LinearAdd>;
       kernels.encode_inputs = avx512_bf16::EncodeInputs;
-      kernels.linear_coded = ManyI8OrBefore<amx::LinearCodedOnModel, avx512_bf16::LinearCoded>;
-    } else {
-      kernels.linear = OwnOrBefore<IsFp8OrBf16, amx::LinearOnModel, avx512::Linear>;
-      kernels.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAddOnModel, avx512::LinearAdd>;
+      kernels.linear_coded = ManyCodedOrBefore<amx::LinearCodedOnModel, avx512_bf16::LinearCoded>;
     }
     kernels.attend_token = amx::AttendTokenOnModel;
     return kernels;

@@ -6,7 +6,7 @@
 //   - linear of a format of blocks: the same with sub-blocks, whose inputs share a scale, instead of 128 inputs. A
 //     chain sums the codes, times inputs. Codes and scales are exact (block_format.h), so no weight is ever rounded.
 //     Where the format has mins, -min * (the sum of the sub-block's inputs) is then added by one more fused
-//     multiply-add. That sum too is formed in one order, in F32.
+//     multiply-add. That sum too is formed in one order, in F32. In `amx`, tile products form both sums.
 //   - linear of I8 weights: a chain of 128 codes times inputs, then the row's scale. No weight is rounded.
 //   - linear_coded of I8 weights: inputs are rounded to 8 bits by token and sums are exact (linear_i8.h), with the same
 //     bits everywhere.

@@ -76,21 +76,18 @@ void FillAvx512(CpuKernels& table) {
   table.softmax_step = avx512::SoftmaxStep;
 }
 
-constexpr LinearKernel kBf16Linear = OwnOrBefore<MultipliesInBf16, avx512_bf16::Linear, avx512::Linear>;
-constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<MultipliesInBf16, avx512_bf16::LinearAdd, avx512::LinearAdd>;
-
 void FillAvx512Bf16(CpuKernels& table) {
-  table.linear = kBf16Linear;
-  table.linear_add = kBf16LinearAdd;
+  table.linear = OwnOrBefore<MultipliesInBf16, avx512_bf16::Linear, avx512::Linear>;
+  table.linear_add = OwnOrBefore<MultipliesInBf16, avx512_bf16::LinearAdd, avx512::LinearAdd>;
   table.encode_inputs = avx512_bf16::EncodeInputs;
   table.linear_coded = avx512_bf16::LinearCoded;
   table.attend_token = avx512_bf16::AttendToken;
 }
 
 void FillAmx(CpuKernels& table) {
-  table.linear = OwnOrBefore<IsFp8OrBf16, amx::Linear, kBf16Linear>;
-  table.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAdd, kBf16LinearAdd>;
-  table.linear_coded = ManyI8OrBefore<amx::LinearCoded, avx512_bf16::LinearCoded>;
+  table.linear = OwnOrBefore<MultipliesInBf16, amx::Linear, avx512::Linear>;
+  table.linear_add = OwnOrBefore<MultipliesInBf16, amx::LinearAdd, avx512::LinearAdd>;
+  table.linear_coded = ManyCodedOrBefore<amx::LinearCoded, avx512_bf16::LinearCoded>;
   table.attend_token = amx::AttendToken;
 }
 

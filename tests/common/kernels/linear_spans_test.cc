@@ -12,6 +12,7 @@
 
 #include "common/base/math.h"
 #include "common/tensor/block_rows.h"
+#include "tests/common/kernels/amx/model_test.h"
 #include "tests/common/kernels/linear_test.h"
 
 namespace moestro {
@@ -266,11 +267,12 @@ std::vector<float> Multiply(const CpuKernels& kernels, const PackedMatrix& w, co
   return y;
 }
 
-class LinearSpansTest : public KernelTest {
+class LinearSpansTest : public KernelOrModelTest {
  protected:
   void CheckShape(DType type, int64_t rows, int64_t cols, int64_t tokens, Codes kind = Codes::kAny);
 };
 MOE_INSTANTIATE_PER_ISA(LinearSpansTest);
+MOE_INSTANTIATE_ON_MODEL(LinearSpansTest);
 
 void LinearSpansTest::CheckShape(DType type, int64_t rows, int64_t cols, int64_t tokens, Codes kind) {
   SCOPED_TRACE(testing::Message() << DTypeName(type) << " [" << rows << ", " << cols << "] x " << tokens);
@@ -316,9 +318,11 @@ TEST_P(LinearSpansTest, HasTheBitsOfTheModel) {
   }
 }
 
-// More tokens and rows than any kernel takes at once.
+// More tokens and rows than any kernel takes at once, and tiles of tokens that are full or not.
 TEST_P(LinearSpansTest, ManyTokensAndRows) {
   for (const DType type : kTypes) {
+    ASSERT_NO_FATAL_FAILURE(CheckShape(type, 130, 5 * FormatOf(type).row_block, 64));
+    ASSERT_NO_FATAL_FAILURE(CheckShape(type, 128, 5 * FormatOf(type).row_block, 71));
     ASSERT_NO_FATAL_FAILURE(CheckShape(type, 330, 2 * FormatOf(type).row_block, 20));
     ASSERT_NO_FATAL_FAILURE(CheckShape(type, 65, 2 * FormatOf(type).row_block, 270));
   }
@@ -328,7 +332,7 @@ TEST_P(LinearSpansTest, ManyTokensAndRows) {
 TEST_P(LinearSpansTest, GreatestCodes) {
   for (const DType type : kTypes) {
     for (const Codes codes : {Codes::kLeast, Codes::kGreatest}) {
-      ASSERT_NO_FATAL_FAILURE(CheckShape(type, 65, 512, 6, codes));
+      for (const int64_t tokens : {6, 64}) ASSERT_NO_FATAL_FAILURE(CheckShape(type, 65, 512, tokens, codes));
     }
   }
 }
@@ -336,8 +340,8 @@ TEST_P(LinearSpansTest, GreatestCodes) {
 TEST_P(LinearSpansTest, AddsToTheOutput) {
   for (const DType type : kTypes) {
     const CodedMatrix m = RandomMatrix(type, 72, 512);
-    const CodedRows coded = EncodeRows(*kernels_, RandomActivations(6, 512), 6, 512);
-    for (const int64_t tokens : {1, 6}) {
+    const CodedRows coded = EncodeRows(*kernels_, RandomActivations(70, 512), 70, 512);
+    for (const int64_t tokens : {1, 6, 70}) {
       const std::vector<float> product = Multiply(*kernels_, m.view, coded, 0, tokens, 0, 72);
       const std::vector<float> sum = Multiply(*kernels_, m.view, coded, 0, tokens, 0, 72, /*add=*/true);
       for (size_t i = 0; i < sum.size(); ++i) {
@@ -350,7 +354,7 @@ TEST_P(LinearSpansTest, AddsToTheOutput) {
 TEST_P(LinearSpansTest, InfinityAndNanReachOnlyTheirToken) {
   for (const DType type : kTypes) {
     const CodedMatrix m = RandomMatrix(type, 72, 512);
-    for (const int64_t tokens : {3, 9}) {
+    for (const int64_t tokens : {3, 9, 66}) {
       Activations a = RandomActivations(tokens, 512);
       a.x[3] = 0x7f80;  // infinity
       a.x[static_cast<size_t>(a.stride) + 511] = kBf16Nan;

@@ -13,6 +13,7 @@ constexpr int64_t kStepInputs = 32;  // per tile product: summed in two chains, 
 constexpr int64_t kStepQuads = kStepInputs / 4;
 constexpr int kBlockSteps = kScaleBlock / kStepInputs;
 constexpr int64_t kTileTokens = 16;
+constexpr int kGroupTiles = 4;                    // of a row group
 constexpr int64_t kUnitTokens = 2 * kTileTokens;  // tokens that share tiles of weights, if there are enough
 constexpr int64_t kPairBytes = 256;               // a group's two BF16 inputs, or four FP8 inputs
 constexpr int64_t kPageBytes = 4096;
@@ -139,11 +140,11 @@ static inline void CopyInputs(const uint16_t* x, int64_t cols, uint16_t* to) {
 }
 
 // Stores one token's totals of at most a row group to the call's output.
-static inline void StoreTotals(const Problem& p, const float* totals, int64_t rows, float* out) {
+static inline void StoreTotals(const float* totals, int64_t rows, bool add, float* out) {
   for (int64_t r = 0; r < rows; r += 16) {
     const __mmask16 lanes = FirstLanes(rows - r);
     __m512 sum = _mm512_load_ps(totals + r);
-    if (p.add) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, out + r));
+    if (add) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, out + r));
     _mm512_mask_storeu_ps(out + r, lanes, sum);
   }
 }

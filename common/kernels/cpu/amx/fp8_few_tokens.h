@@ -12,7 +12,6 @@
 
 namespace moestro::amx {
 
-constexpr int kGroupTiles = 4;
 constexpr int64_t kStepCodeBytes = kStepQuads * kPairBytes;  // a group's FP8 weights
 
 // Two of a step's eight quads: the unit of expansion, and its lead over the products.
@@ -173,7 +172,7 @@ class FewTokens {
 
   void Store() const {
     for (int64_t t = 0; t < p_.tokens; ++t) {
-      StoreTotals(p_, scratch_.totals[t], rows_, p_.output(t, row_));
+      StoreTotals(scratch_.totals[t], rows_, p_.add, p_.output(t, row_));
     }
   }
 

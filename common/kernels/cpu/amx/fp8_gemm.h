@@ -286,7 +286,7 @@ class GemmPass {
   void Store() const {
     for (int64_t t = 0; t < tokens_; ++t) {
       for (int64_t r = 0; r < rows_; r += kRowGroup) {
-        StoreTotals(p_, scratch_.totals[r / kRowGroup][t], Min(kRowGroup, rows_ - r), y_ + t * p_.y_stride + r);
+        StoreTotals(scratch_.totals[r / kRowGroup][t], Min(kRowGroup, rows_ - r), p_.add, y_ + t * p_.y_stride + r);
       }
     }
   }

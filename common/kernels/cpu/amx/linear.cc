@@ -1,7 +1,6 @@
 #include "common/kernels/cpu/amx/linear.h"
 
 #include "common/kernels/cpu/amx/kernels.h"
-#include "common/kernels/cpu/amx/linear_i8.h"
 #include "common/kernels/cpu/amx/tiles.h"
 
 namespace moestro::amx {
@@ -18,7 +17,7 @@ void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64
 
 void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end, bool add) {
-  MultiplyI8<Tiles>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
+  MultiplyCoded<Tiles>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
 }
 
 }  // namespace moestro::amx

@@ -2,7 +2,6 @@
 
 #include "common/kernels/cpu/amx/attention.h"
 #include "common/kernels/cpu/amx/linear.h"
-#include "common/kernels/cpu/amx/linear_i8.h"
 #include "tests/common/kernels/amx/tile_model.h"
 
 namespace moestro::amx {
@@ -19,7 +18,7 @@ void LinearAddOnModel(const PackedMatrix& w, const uint16_t* x, int64_t x_stride
 
 void LinearCodedOnModel(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y,
                         int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
-  MultiplyI8<TileModel>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
+  MultiplyCoded<TileModel>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
 }
 
 void AttendTokenOnModel(const KvBlock& kv, int64_t tokens, const TokenQueries& queries) {
