@@ -54,7 +54,7 @@ class DecodeCompute {
   virtual absl::Status Attend(int lane, int64_t layer, device::Stream& stream) = 0;
   // shared = shared expert(x)
   virtual absl::Status Shared(int lane, int64_t layer, device::Stream& stream) = 0;
-  // residual += sums + shared
+  // residual += sums + shared, and what of the next layer's Attend depends on nothing else
   virtual absl::Status Combine(int lane, int64_t layer, device::Stream& stream) = 0;
   // outputs[row] = expert(x[row]) for the rows of all experts, which lie one behind the other's. x: BF16, outputs: F32,
   // both [rows, hidden] in device memory. By one thread at a time, and when what the last call put on its stream is
@@ -69,6 +69,9 @@ class DecodeCompute {
   virtual int64_t most_pages() const { return std::numeric_limits<int64_t>::max(); }
   // The device's side of what is handed over.
   virtual ExpertIo expert_io(int lane) const = 0;
+  // True: from now on the lane's Combine reads the sums of a step from `host`, [rows, hidden] with at most `rows` rows,
+  // as long as it lives, so nobody copies them to the device.
+  virtual bool ReadSums(int /*lane*/, const float* /*host*/, int64_t /*rows*/) { return false; }
   // After the layers of all lanes: hands out the logits of the rows that want them, in row order. Waits for them.
   virtual absl::Status Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                               absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;

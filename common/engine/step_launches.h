@@ -1,5 +1,6 @@
 // Kernels that a GPU launches for the parts of a decode step (decode_compute.h): what simulations charge and
-// cuda/cuda_decode does. Of weights that take BF16 inputs; those of INT8 code their inputs first.
+// cuda/cuda_decode does. Of weights that take BF16 inputs; those of INT8 code their inputs first, and queries of
+// weights in blocks are rotated by a launch of their own.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@ struct StepLaunches {
   int64_t embed = 0;
   int64_t attend_moe = 0;    // attention, router and choice
   int64_t attend_dense = 0;  // attention and the dense MLP
+  int64_t left_out = 0;      // of both, in the layer behind one with experts, whose `combine` has done it
   int64_t shared = 0;
   int64_t combine = 0;
   int64_t head = 0;

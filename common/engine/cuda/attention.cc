@@ -153,7 +153,8 @@ absl::Status ProjectDown(const CudaRows& rows, const AttentionWeights& w, cuda::
   const ModelSpec& spec = rows.spec;
   for (int64_t t = 0; t < rows.tiles(); ++t) {
     const IndexRange tile = rows.Tile(t);
-    MOE_RETURN_IF_ERROR(NormResidual(rows, w.input_norm, tile, nullptr, stream));
+    MOE_RETURN_IF_ERROR(rows.is_normed ? CodeX(rows, tile, stream)
+                                       : NormResidual(rows, w.input_norm, tile, nullptr, stream));
     MOE_RETURN_IF_ERROR(spec.attention_kind() == weights::AttentionKind::kGroupedQueries
                             ? StoreKeysValues(rows, w, tile, stream)
                             : ProjectLatents(rows, w, tile, stream));
@@ -173,6 +174,16 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
       in.stride = CudaStride(spec.q_lora_rank);
       in.x = a.query_input + tile.begin * in.stride;
     }
+    cuda::LinearShape shape = ShapeOf(slice, in, a.queries + tile.begin * width, width, cuda::LinearOutput::kBf16);
+    const cuda::RopeAngles angles = rows.Angles(tile);
+    // What the models that have these apply lies between the product and the rotation.
+    const bool alone = w.q_bias == nullptr && spec.clip_qkv == 0 && w.q_norm == nullptr;
+    shape.rotation = {angles.cosine, angles.sine, spec.qk_head_dim(), spec.qk_nope_head_dim, angles.dims};
+    if (alone && angles.pairs == cuda::RopePairs::kAdjacent && !InFp8(a, shape) &&
+        cuda::RotatesOutputs(shape, tile.size())) {
+      MOE_RETURN_IF_ERROR(Multiply(rows, shape, PointersOf(slice), tile.size(), stream));
+      continue;
+    }
     MOE_RETURN_IF_ERROR(Multiply(rows, ShapeOf(slice, in, a.projected, width), PointersOf(slice), tile.size(), stream));
     if (w.q_bias != nullptr) {
       MOE_RETURN_IF_ERROR(LaunchStatus(
@@ -180,9 +191,9 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
     }
     MOE_RETURN_IF_ERROR(Clamp(spec, tile.size(), width, a.projected, stream));
     MOE_RETURN_IF_ERROR(NormHeads(spec, w.q_norm, tile.size(), heads.size(), a.projected, stream));
-    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRotateHeads(a.projected, tile.size(), heads.size(), spec.qk_head_dim(),
-                                                             spec.qk_nope_head_dim, rows.Angles(tile),
-                                                             a.queries + tile.begin * width, stream)));
+    MOE_RETURN_IF_ERROR(
+        LaunchStatus(cuda::LaunchRotateHeads(a.projected, tile.size(), heads.size(), spec.qk_head_dim(),
+                                             spec.qk_nope_head_dim, angles, a.queries + tile.begin * width, stream)));
   }
   return absl::OkStatus();
 }

@@ -51,12 +51,14 @@ struct CudaDecode::LaneState {
   device::Memory packed_page;              // of DevicePages::CopyMissingPages; none where pages are rows
   device::PinnedBuffer<uint16_t> entries;  // [num_layers, rows, kv_dim]: what the step adds to the cache
   device::PinnedBuffer<int32_t> has_nan;   // [num_layers]
+  const float* host_sums = nullptr;        // of ReadSums; null: they are copied to the activations
 
   // Of the step.
   const model::CheckedBatch* batch = nullptr;  // until the layers are done
   int64_t rows = 0;
   float* residual = nullptr;
-  int64_t layer = 0;  // that is being launched: on a GPU launches are made at once
+  int64_t layer = 0;          // that is being launched: on a GPU launches are made at once
+  int64_t normed_layer = -1;  // whose first norm Combine has left in x; -1: none
   struct Sequence {
     kv::KvPages pages;
     IndexRange positions;  // of the step
@@ -122,10 +124,11 @@ struct CudaDecode::HotTiles {
   device::Memory codes;  // [max_tiles, Int8Stride(hidden_size)]; none where inputs are not coded
 };
 
-CudaDecode::CudaDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, bool coded,
-                       DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry,
+CudaDecode::CudaDecode(const device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                       bool coded, DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry,
                        int64_t places)
-    : spec_(spec),
+    : device_(device),
+      spec_(spec),
       host_weights_(weights),
       coded_(coded),
       rope_(spec),
@@ -158,7 +161,7 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
   MOE_ASSIGN_OR_RETURN(DeviceWeights device_weights, DeviceWeights::Copy(device, spec, weights));
   MOE_ASSIGN_OR_RETURN(device::Memory pages, device.Allocate(places * geometry.page_bytes(), "KV pages"));
   std::unique_ptr<CudaDecode> decode(
-      new CudaDecode(spec, weights, coded, std::move(device_weights), std::move(pages), geometry, places));
+      new CudaDecode(device, spec, weights, coded, std::move(device_weights), std::move(pages), geometry, places));
 
   MOE_ASSIGN_OR_RETURN(decode->residual_, device.Allocate(hidden_bytes, "activations"));
   MOE_ASSIGN_OR_RETURN(device::Memory input, device.Allocate(head_input_bytes, "activations"));
@@ -197,6 +200,7 @@ void CudaDecode::Begin(int lane, int64_t first_row, const model::CheckedBatch& b
   LaneState& state = Lane(lane);
   state.batch = &batch;
   state.rows = batch.size();
+  state.normed_layer = -1;
   state.residual = reinterpret_cast<float*>(residual_.data()) + first_row * spec_.hidden_size;
   state.sequences.clear();
   pages_.LetGo(lane, /*done=*/false);  // of a measurement, which ends without logits
@@ -209,6 +213,12 @@ void CudaDecode::Begin(int lane, int64_t first_row, const model::CheckedBatch& b
 ExpertIo CudaDecode::expert_io(int lane) const {
   const CudaActivations& a = Lane(lane).activations;
   return {a.x, a.choices, a.sums};
+}
+
+bool CudaDecode::ReadSums(int lane, const float* host, int64_t rows) {
+  const bool reads = device_.KernelsRead(BytesOf(host), rows * spec_.hidden_size * int64_t{sizeof(float)});
+  Lane(lane).host_sums = reads ? host : nullptr;
+  return reads;
 }
 
 absl::Status CudaDecode::Embed(int lane, device::Stream& stream) {
@@ -262,10 +272,18 @@ absl::Status CudaDecode::Shared(int lane, int64_t layer, device::Stream& stream)
 absl::Status CudaDecode::Combine(int lane, int64_t layer, device::Stream& stream) {
   LaneState& state = Lane(lane);
   state.layer = layer;
-  return stream.Launch({.name = "combine", .cost = {}, .run = [this, &state](void* native) {
-                          const model::MlpWeights& w = weights_.get().layers[state.layer].feed_forward.dense;
-                          return CombineExperts(RowsOf(state), w, static_cast<cuda::Stream>(native));
-                        }});
+  return stream.Launch(
+      {.name = "combine", .cost = {}, .run = [this, &state](void* native) { return RunCombine(state, native); }});
+}
+
+absl::Status CudaDecode::RunCombine(LaneState& state, void* native) const {
+  const std::vector<model::LayerWeights>& layers = weights_.get().layers;
+  const int64_t next = state.layer + 1;
+  const bool is_last = next == spec_.num_layers;
+  if (!is_last) state.normed_layer = next;
+  return CombineExperts(RowsOf(state), layers[state.layer].feed_forward.dense,
+                        state.host_sums != nullptr ? state.host_sums : state.activations.sums,
+                        is_last ? nullptr : layers[next].attention.input_norm, static_cast<cuda::Stream>(native));
 }
 
 absl::Status CudaDecode::HotExperts(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
@@ -324,7 +342,8 @@ CudaRows CudaDecode::RowsOf(const LaneState& state) const {
           .stripes = {{{{0, state.rows}, 0}}},
           .positions = arrays.positions,
           .first_page = arrays.first_page,
-          .entries = state.activations.entries + state.layer * state.rows * spec_.kv_dim()};
+          .entries = state.activations.entries + state.layer * state.rows * spec_.kv_dim(),
+          .is_normed = state.normed_layer == state.layer};
 }
 
 absl::Status CudaDecode::Logits(std::span<const model::EngineRow> rows, device::Stream& stream,

@@ -43,6 +43,7 @@ class CudaDecode final : public DecodeCompute {
   void Abandon(int lane) override { pages_.LetGo(lane, /*done=*/false); }
   int64_t most_pages() const override { return pages_.places(); }
   ExpertIo expert_io(int lane) const override;
+  bool ReadSums(int lane, const float* host, int64_t rows) override;
   // Also writes what the step adds to the cache into the pool's pages.
   absl::Status Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
@@ -54,16 +55,19 @@ class CudaDecode final : public DecodeCompute {
   struct LaneState;
   struct Head;
   struct HotTiles;
-  CudaDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, bool coded,
-             DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry, int64_t places);
+  CudaDecode(const device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
+             bool coded, DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry,
+             int64_t places);
   LaneState& Lane(int lane) const { return *lanes_[static_cast<size_t>(lane)]; }
   CudaRows RowsOf(const LaneState& state) const;
   absl::Status RunAttend(const LaneState& state, void* native) const;
+  absl::Status RunCombine(LaneState& state, void* native) const;
   absl::Status RunHead(std::span<const int64_t> wanted, void* native) const;
   absl::Status RunHot(std::span<const HotExpert> experts, const uint16_t* x, float* outputs, void* native) const;
   // What the lane's rows have added to the cache, into the pool's pages.
   void StoreEntries(const LaneState& state);
 
+  const device::Device& device_;
   const weights::ModelSpec& spec_;
   const model::ModelWeights& host_weights_;
   const bool coded_;

@@ -289,16 +289,17 @@ absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, c
 }
 
 // In the engine's order: the shared expert is added to the sum of the others, and that to the residual.
-absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& shared, cuda::Stream stream) {
+absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& shared, const float* sums,
+                            const float* next_norm, cuda::Stream stream) {
   const CudaActivations& a = rows.activations;
-  const int64_t hidden = rows.spec.hidden_size, elements = rows.rows * hidden;
-  if (a.shared_gates != nullptr) {
-    MOE_RETURN_IF_ERROR(
-        LaunchStatus(cuda::LaunchAddGated(a.shared, a.shared_gates, rows.rows, hidden, a.sums, stream)));
-  } else if (shared.gate.rows > 0) {
-    return LaunchStatus(cuda::LaunchAddBoth(a.sums, a.shared, elements, rows.residual, stream));
-  }
-  return LaunchStatus(cuda::LaunchAdd(a.sums, elements, rows.residual, stream));
+  const bool has_shared = shared.gate.rows > 0;
+  return LaunchStatus(cuda::LaunchAddExperts({.routed = sums,
+                                              .shared = has_shared ? a.shared : nullptr,
+                                              .gates = has_shared ? a.shared_gates : nullptr,
+                                              .rows = rows.rows,
+                                              .hidden = rows.spec.hidden_size,
+                                              .residual = rows.residual},
+                                             NormOf(rows, next_norm, {0, rows.rows}, nullptr), stream));
 }
 
 }  // namespace moestro::engine

@@ -63,8 +63,10 @@ absl::Status RunGroupedMlp(const weights::ModelSpec& spec, std::span<const model
 // residual += sums + shared(x), times the gates' sigmoid if there are gates; the shared expert may have no rows.
 absl::Status AddSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream);
 
-// The same of a step: shared = mlp(x), and residual += sums + shared.
+// The same of a step: shared = mlp(x), and residual += sums + shared. Then x = norm(residual), if next_norm, the norm
+// that the next layer begins with, is not null.
 absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream);
-absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& shared, cuda::Stream stream);
+absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& shared, const float* sums,
+                            const float* next_norm, cuda::Stream stream);
 
 }  // namespace moestro::engine

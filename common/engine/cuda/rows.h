@@ -58,6 +58,7 @@ struct CudaRows {
   const int32_t* positions = nullptr;
   const int32_t* first_page = nullptr;
   uint16_t* entries = nullptr;  // [rows, kv_dim]: what goes to the cache, once more
+  bool is_normed = false;       // x is the norm that attention begins with
 
   int64_t tiles() const { return CeilDiv(rows, activations.tile_rows); }
   IndexRange Tile(int64_t index) const {
@@ -112,11 +113,15 @@ inline absl::StatusOr<CudaInputRows> CodeInPlace(bool coded, const PackedMatrix&
   return in;
 }
 
-// Rounds the shape's inputs of `rows` tokens to FP8, where a prompt does and the weights are FP8. The launch that
-// follows takes them.
+// Whether a prompt's inputs are rounded to FP8, and the weights are FP8.
+inline bool InFp8(const CudaActivations& activations, const cuda::LinearShape& shape) {
+  return activations.fp8_codes != nullptr && shape.dtype == DType::kF8E4M3;
+}
+
+// Rounds the shape's inputs of `rows` tokens to FP8, where they are. The launch that follows takes them.
 inline absl::Status EncodeFp8(const CudaActivations& activations, int64_t rows, cuda::LinearShape* shape,
                               cuda::Stream stream) {
-  if (activations.fp8_codes == nullptr || shape->dtype != DType::kF8E4M3) return absl::OkStatus();
+  if (!InFp8(activations, *shape)) return absl::OkStatus();
   shape->codes = activations.fp8_codes;
   return LaunchStatus(cuda::LaunchEncodeFp8(
       {.x = shape->x, .x_stride = shape->x_stride, .rows = rows, .cols = shape->cols, .out = activations.fp8_codes},
@@ -136,29 +141,38 @@ absl::Status Embed(const CudaRows& rows, const T* table, const int32_t* tokens, 
   return LaunchStatus(cuda::LaunchEmbed(table, tokens, rows.rows, rows.spec.hidden_size, rows.residual, stream));
 }
 
-// x = norm(residual) of some rows, its codes if inputs are coded, and in F32 to `out` if that is not null.
-inline absl::Status NormResidual(const CudaRows& rows, const float* weight, IndexRange of, float* out,
-                                 cuda::Stream stream) {
+// x = norm(residual) of some rows, and in F32 to `out` if that is not null.
+inline cuda::RmsNormArgs NormOf(const CudaRows& rows, const float* weight, IndexRange of, float* out) {
   const int64_t hidden = rows.spec.hidden_size;
-  const cuda::LaunchResult normed = cuda::LaunchRmsNorm({.x = rows.residual + of.begin * hidden,
-                                                         .x_stride = hidden,
-                                                         .weight = weight,
-                                                         .rows = of.size(),
-                                                         .n = hidden,
-                                                         .eps = static_cast<float>(rows.spec.rms_norm_eps),
-                                                         .out = out,
-                                                         .out_bf16 = rows.activations.x + of.begin * rows.x_stride(),
-                                                         .out_bf16_stride = rows.x_stride(),
-                                                         .subtract_mean = rows.spec.layer_norms != 0},
-                                                        stream);
-  if (!normed.ok() || !rows.coded()) return LaunchStatus(normed);
+  return {.x = rows.residual + of.begin * hidden,
+          .x_stride = hidden,
+          .weight = weight,
+          .rows = of.size(),
+          .n = hidden,
+          .eps = static_cast<float>(rows.spec.rms_norm_eps),
+          .out = out,
+          .out_bf16 = rows.activations.x + of.begin * rows.x_stride(),
+          .out_bf16_stride = rows.x_stride(),
+          .subtract_mean = rows.spec.layer_norms != 0};
+}
+
+// The codes of x, if inputs are coded.
+inline absl::Status CodeX(const CudaRows& rows, IndexRange of, cuda::Stream stream) {
+  if (!rows.coded()) return absl::OkStatus();
   return LaunchStatus(cuda::LaunchEncodeInt8({.x = rows.X(of),
                                               .x_stride = rows.x_stride(),
-                                              .cols = hidden,
+                                              .cols = rows.spec.hidden_size,
                                               .out = rows.Codes(of),
-                                              .out_stride = cuda::Int8Stride(hidden),
+                                              .out_stride = cuda::Int8Stride(rows.spec.hidden_size),
                                               .rows = of.size()},
                                              stream));
+}
+
+// Both.
+inline absl::Status NormResidual(const CudaRows& rows, const float* weight, IndexRange of, float* out,
+                                 cuda::Stream stream) {
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRmsNorm(NormOf(rows, weight, of, out), stream)));
+  return CodeX(rows, of, stream);
 }
 
 }  // namespace moestro::engine

@@ -37,7 +37,9 @@ absl::Status SimDecode::Embed(int lane, device::Stream& stream) {
 absl::Status SimDecode::Attend(int lane, int64_t layer, device::Stream& stream) {
   const roofline::LayerCount& count = count_.layers[static_cast<size_t>(layer)];
   const bool moe = spec_.IsMoeLayer(layer);
-  KernelCost products = Products(count.attention, Lane(lane).rows, moe ? launches_.attend_moe : launches_.attend_dense);
+  const int64_t left_out = layer > 0 && spec_.IsMoeLayer(layer - 1) ? launches_.left_out : 0;
+  KernelCost products =
+      Products(count.attention, Lane(lane).rows, (moe ? launches_.attend_moe : launches_.attend_dense) - left_out);
   products.memory_bytes += count.router.bytes;
   MOE_RETURN_IF_ERROR(Launch(products, stream));
   const int64_t window = spec_.WindowOf(layer), all = Lane(lane).visible;

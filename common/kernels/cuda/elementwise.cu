@@ -79,9 +79,31 @@ __global__ void __launch_bounds__(kThreads) AddKernel(const float* x, int64_t n,
   if (i < n) sum[i] += x[i];
 }
 
-__global__ void __launch_bounds__(kThreads) AddBothKernel(const float* x, const float* y, int64_t n, float* sum) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < n) sum[i] += x[i] + y[i];
+// Numbers of a row that a thread loads at once: so many hide how far away host memory is.
+constexpr int kLoadedAtOnce = 8;
+
+__global__ void __launch_bounds__(kThreads) AddExpertsKernel(AddExpertsArgs args, RmsNormArgs norm) {
+  const int64_t row = blockIdx.x, first = row * args.hidden;
+  const float gate = args.gates == nullptr ? 0.0f : Sigmoid(args.gates[row]);
+  for (int64_t begin = threadIdx.x; begin < args.hidden; begin += kLoadedAtOnce * kThreads) {
+    float sums[kLoadedAtOnce];
+#pragma unroll
+    for (int k = 0; k < kLoadedAtOnce; ++k) {
+      const int64_t i = begin + k * kThreads;
+      sums[k] = i < args.hidden ? args.routed[first + i] : 0.0f;
+    }
+#pragma unroll
+    for (int k = 0; k < kLoadedAtOnce; ++k) {
+      const int64_t i = begin + k * kThreads;
+      if (i >= args.hidden) continue;
+      if (args.shared != nullptr) {
+        const float shared = args.shared[first + i];
+        sums[k] = args.gates == nullptr ? sums[k] + shared : fmaf(gate, shared, sums[k]);
+      }
+      args.residual[first + i] += sums[k];
+    }
+  }
+  if (norm.weight != nullptr) NormRow(norm, row);  // of it a thread reads what it has written itself
 }
 
 __global__ void __launch_bounds__(kThreads) AddBiasKernel(const float* bias, int64_t n, float* x) {
@@ -289,10 +311,13 @@ LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream) {
                 x, n, sum);
 }
 
-LaunchResult LaunchAddBoth(const float* x, const float* y, int64_t n, float* sum, Stream stream) {
-  if (n == 0) return {};
-  return Launch("add_both", AddBothKernel, dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)), dim3(kThreads),
-                0, stream, x, y, n, sum);
+LaunchResult LaunchAddExperts(const AddExpertsArgs& args, const RmsNormArgs& norm, Stream stream) {
+  if (args.rows == 0) return {};
+  const bool is_of_residual =
+      norm.x == args.residual && norm.x_stride == args.hidden && norm.rows == args.rows && norm.n == args.hidden;
+  if (args.hidden < 1 || (norm.weight != nullptr && !is_of_residual)) return {kInvalidArgument};
+  return Launch("add experts", AddExpertsKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),
+                kSharedFloats * sizeof(float), stream, args, norm);
 }
 
 LaunchResult LaunchAddBias(const float* bias, int64_t rows, int64_t n, float* x, Stream stream) {

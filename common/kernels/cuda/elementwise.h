@@ -38,8 +38,18 @@ LaunchResult LaunchSiluMul(const float* gate, const float* up, int64_t rows, int
 // sum[i] += x[i] for i in [0, n).
 LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream);
 
-// sum[i] += x[i] + y[i] for i in [0, n): two roundings.
-LaunchResult LaunchAddBoth(const float* x, const float* y, int64_t n, float* sum, Stream stream);
+// The end of a layer with experts in a step of decode.
+struct AddExpertsArgs {
+  const float* routed = nullptr;  // [rows, hidden]; may be registered host memory (Device::KernelsRead)
+  const float* shared = nullptr;  // [rows, hidden]; null: none
+  const float* gates = nullptr;   // [rows], logits of the gates of `shared`; null: none
+  int64_t rows = 0;
+  int64_t hidden = 0;
+  float* residual = nullptr;  // [rows, hidden]
+};
+// residual += routed + shared, with two roundings; with gates, one fused multiply-add makes the sum of both. Then the
+// norm of these rows, whose x is the residual, unless its weight is null. Its bits are those of LaunchRmsNorm.
+LaunchResult LaunchAddExperts(const AddExpertsArgs& args, const RmsNormArgs& norm, Stream stream);
 
 // x[r, i] += bias[i] for i in [0, n). x: [rows, n].
 LaunchResult LaunchAddBias(const float* bias, int64_t rows, int64_t n, float* x, Stream stream);

@@ -205,6 +205,7 @@ bool IsAligned(const void* p, int64_t bytes) {
 bool Complete(LinearParams& p) {
   const LinearShape& s = p.shape;
   if (s.rows < 1 || s.cols < 1) return false;
+  if (s.rotation.cosine != nullptr && (p.groups.tiles != nullptr || !RotatesOutputs(s, p.tokens))) return false;
   if (s.codes != nullptr ? s.dtype != DType::kF8E4M3 || !IsAligned(s.codes, 16)
                          : s.x_stride % 8 != 0 || !IsAligned(s.x, 16)) {
     return false;
@@ -263,6 +264,13 @@ LaunchResult LaunchGroups(const LinearShape& shape, const LinearGroups& groups, 
 }
 
 }  // namespace
+
+bool RotatesOutputs(const LinearShape& shape, int64_t tokens) {
+  const HeadRotation& r = shape.rotation;
+  return tokens <= kSmallTile && shape.codes == nullptr && !IsBlockFormat(shape.dtype) &&
+         shape.output == LinearOutput::kBf16 && r.head_dim % 4 == 0 && r.first % 4 == 0 && r.dims % 4 == 0 &&
+         r.first + r.dims <= r.head_dim;
+}
 
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream) {
   return LaunchDense<false>(shape, matrix, {}, tokens, stream);

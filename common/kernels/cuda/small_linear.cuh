@@ -15,7 +15,23 @@ __device__ __forceinline__ Four* SumsOf(uint8_t* of_warp, int token, int quad) {
   return reinterpret_cast<Four*>(of_warp) + token * kQuads + (quad ^ (token & 7));
 }
 
-// Bias, activation and store of four rows of a token.
+// Rotates four outputs of a token, which are rotated all or none.
+__device__ __forceinline__ void RotateQuad(const HeadRotation& rotation, int64_t token, int64_t row,
+                                           float (&values)[4]) {
+  const int in_head = static_cast<int>(static_cast<uint32_t>(row) % static_cast<uint32_t>(rotation.head_dim));
+  const int element = in_head - static_cast<int>(rotation.first);
+  if (element < 0 || element >= rotation.dims) return;
+  const int64_t pair = token * (rotation.dims / 2) + element / 2;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float cosine = rotation.cosine[pair + i], sine = rotation.sine[pair + i];
+    const float a = values[2 * i], b = values[2 * i + 1];
+    values[2 * i] = a * cosine - b * sine;
+    values[2 * i + 1] = a * sine + b * cosine;
+  }
+}
+
+// Bias, activation, rotation and store of four rows of a token.
 template <typename T>
 __device__ __forceinline__ void FinishQuad(const LinearParams& p, const BlockTile& tile, int token, int quad,
                                            float (&totals)[T::kMatrices][4]) {
@@ -32,6 +48,9 @@ __device__ __forceinline__ void FinishQuad(const LinearParams& p, const BlockTil
   if constexpr (T::kGateUp) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) totals[0][i] = Activated(p.shape, totals[0][i], totals[1][i]);
+  }
+  if constexpr (!T::kGateUp) {
+    if (p.shape.rotation.cosine != nullptr) RotateQuad(p.shape.rotation, tile.first_token + token, row, totals[0]);
   }
   StoreOutputs(p, tile.first_token + token, row, valid, totals[0]);
 }

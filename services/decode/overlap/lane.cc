@@ -18,6 +18,7 @@ absl::Status InLayer(int64_t layer, const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(LaneShared& shared, int index, int64_t max_rows) {
   MOE_ASSIGN_OR_RETURN(PinnedExpertIo memory, PinnedExpertIo::Create(shared.device, shared.spec, max_rows));
   std::unique_ptr<Lane> lane(new Lane(shared, index, std::move(memory)));
+  lane->reads_sums_ = shared.compute.ReadSums(index, lane->host_.sums, max_rows);
   MOE_RETURN_IF_ERROR(lane->NewStream());
   return lane;
 }
@@ -100,6 +101,7 @@ absl::Status Lane::CopyToHost(int64_t rows) {
 }
 
 absl::Status Lane::CopyToDevice(int64_t rows) {
+  if (reads_sums_) return absl::OkStatus();
   return stream_->CopyToDevice(reinterpret_cast<uint8_t*>(shared_.compute.expert_io(index_).sums),
                                reinterpret_cast<const uint8_t*>(host_.sums),
                                rows * shared_.spec.hidden_size * static_cast<int64_t>(sizeof(float)));

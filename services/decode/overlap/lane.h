@@ -48,7 +48,7 @@ class Lane {
   // layer. After an error nothing of the step is on the stream any more. UNAVAILABLE as Renew says.
   absl::Status Run(int64_t first_row, const model::CheckedBatch& batch, absl::FunctionRef<absl::Status()> interrupted);
 
-  // Puts what is handed over in a layer on the stream: x and choices; sums.
+  // Puts what is handed over in a layer on the stream: x and choices; sums, unless the device reads them here.
   absl::Status CopyToHost(int64_t rows);
   absl::Status CopyToDevice(int64_t rows);
   // Waits for what is on the stream and forgets that it has failed with `failure`, which it returns. UNAVAILABLE
@@ -70,6 +70,7 @@ class Lane {
   const int index_;
   PinnedExpertIo memory_;
   const engine::ExpertIo host_;
+  bool reads_sums_ = false;  // DecodeCompute::ReadSums
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<device::Event> ready_;  // x and choices are there; or the last layer is done
 };

@@ -89,6 +89,24 @@ TEST_F(CudaHybridDeviceTest, TheSameTokensWhereNothingCanBePinned) {
   EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
 }
 
+// The kernel reads the sums of experts in pinned memory, where GPUs can; otherwise each layer copies them.
+TEST_F(CudaHybridDeviceTest, SumsAreReadOrCopiedWithTheSameBits) {
+  const auto run = [&](bool reads) {
+    emulation::ResetGpu();
+    emulation::Gpu().reads_host_addresses = reads;
+    const auto hybrid = Device().value();
+    emulation::AwaitRegistered(&node_.pool().PagesMemory().back());
+    const int64_t before = emulation::Gpu().pinned_copies;
+    const DecodeOutcome outcome = Run(hybrid->forward());
+    return std::pair(outcome.logprobs, emulation::Gpu().pinned_copies - before);
+  };
+  const auto [read, copies] = run(true);
+  const auto [copied, more_copies] = run(false);
+  EXPECT_EQ(std::ssize(read), kTokens);
+  EXPECT_EQ(read, copied);
+  EXPECT_GE(more_copies - copies, kTokens * Spec().num_moe_layers());
+}
+
 // After a kernel's fault, nothing works on a GPU until its process is restarted. This step and all later ones fail with
 // an error that ends the role, so that its requests are resumed.
 TEST_F(CudaHybridDeviceTest, AGpuThatFailsIsLostInEveryStep) {

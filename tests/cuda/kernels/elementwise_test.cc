@@ -371,14 +371,49 @@ TEST(CudaElementwiseTest, StoreLatentAndANormInOneLaunch) {
   EXPECT_EQ(normed[0], normed[1]);
 }
 
-TEST(CudaElementwiseTest, AddsASumOfTwo) {
-  for (const int64_t n : {1, 255, 520}) {
-    const std::vector<float> x = RandomFloats(n, 44), y = RandomFloats(n, 45), sum = RandomFloats(n + 1, 46);
-    const DeviceArray<float> device_x(x), device_y(y), device_sum(sum);
-    ASSERT_TRUE(Ran(LaunchAddBoth(device_x.get(), device_y.get(), n, device_sum.get(), nullptr)));
-    const std::vector<float> got = device_sum.Download();
-    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(got[i], sum[i] + (x[i] + y[i])) << n << ": " << i;
-    EXPECT_EQ(got.back(), sum.back());
+// With a shared expert and its gates or without, with a norm or without: the bits of the operations by themselves.
+TEST(CudaElementwiseTest, AddsExpertsAndNorms) {
+  constexpr int64_t kRows = 3;
+  for (const int64_t n : {1, 255, 2049, 2500}) {  // a thread's loads at once: 2048
+    const std::vector<float> routed = RandomFloats(kRows * n, 44), shared = RandomFloats(kRows * n, 45);
+    const std::vector<float> before = RandomFloats(kRows * n, 46);
+    const DeviceArray<float> device_routed(routed), device_shared(shared), weight(RandomFloats(n, 47));
+    const DeviceArray<float> gates(RandomFloats(kRows, 48));
+    for (const auto& [has_shared, has_gates] : {std::pair(false, false), {true, false}, {true, true}}) {
+      const DeviceArray<float> sums(routed), residual(before), added(before), also_added(before);
+      if (has_gates) {
+        ASSERT_TRUE(Ran(LaunchAddGated(device_shared.get(), gates.get(), kRows, n, sums.get(), nullptr)));
+      } else if (has_shared) {
+        ASSERT_TRUE(Ran(LaunchAdd(device_shared.get(), kRows * n, sums.get(), nullptr)));
+      }
+      ASSERT_TRUE(Ran(LaunchAdd(sums.get(), kRows * n, residual.get(), nullptr)));
+      const DeviceArray<uint16_t> normed(kRows * n), norm_out(kRows * n);
+      RmsNormArgs norm{.x = residual.get(),
+                       .x_stride = n,
+                       .weight = weight.get(),
+                       .rows = kRows,
+                       .n = n,
+                       .eps = 1e-6f,
+                       .out_bf16 = norm_out.get(),
+                       .out_bf16_stride = n};
+      ASSERT_TRUE(Ran(LaunchRmsNorm(norm, nullptr)));
+      AddExpertsArgs args{.routed = device_routed.get(),
+                          .shared = has_shared ? device_shared.get() : nullptr,
+                          .gates = has_gates ? gates.get() : nullptr,
+                          .rows = kRows,
+                          .hidden = n,
+                          .residual = added.get()};
+      norm.x = added.get();
+      norm.out_bf16 = normed.get();
+      ASSERT_TRUE(Ran(LaunchAddExperts(args, norm, nullptr)));
+      EXPECT_EQ(added.Download(), residual.Download()) << n << " numbers";
+      EXPECT_EQ(normed.Download(), norm_out.Download()) << n << " numbers";
+      args.residual = also_added.get();
+      EXPECT_EQ(LaunchAddExperts(args, norm, nullptr).error, kInvalidArgument) << "the norm of another array";
+      norm.weight = nullptr;
+      ASSERT_TRUE(Ran(LaunchAddExperts(args, norm, nullptr)));
+      EXPECT_EQ(also_added.Download(), residual.Download()) << n << " numbers";
+    }
   }
 }
 
@@ -569,6 +604,7 @@ TEST(CudaElementwiseTest, NoRowsLaunchNothing) {
   EXPECT_TRUE(Ran(LaunchCopy(nullptr, 0, nullptr, nullptr)));
   EXPECT_TRUE(Ran(LaunchEmbed(static_cast<const uint16_t*>(nullptr), nullptr, 0, 8, nullptr, nullptr)));
   EXPECT_TRUE(Ran(LaunchRmsNorm({}, nullptr)));
+  EXPECT_TRUE(Ran(LaunchAddExperts({}, {}, nullptr)));
   EXPECT_TRUE(Ran(LaunchSiluMul(nullptr, nullptr, 0, 8, 8, nullptr, 8, nullptr)));
   EXPECT_TRUE(Ran(LaunchRotateHeads(nullptr, 0, 1, 8, 0, {}, nullptr, nullptr)));
   EXPECT_TRUE(Ran(LaunchStoreLatent({}, nullptr)));

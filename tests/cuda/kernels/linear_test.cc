@@ -285,6 +285,67 @@ void CheckOutputs(int64_t tokens) {
 
 TEST(CudaLinearTest, AddsAndRoundsAsAsked) { CheckOutputs(3); }
 
+// Heads of 24 elements, of which 8 to 23 are rotated; the last tile of rows is not whole.
+TEST(CudaLinearTest, RotatesHeads) {
+  constexpr int64_t kHeads = 7, kHead = 24, kFirst = 8, kDims = 16, kRows = kHeads * kHead, kCols = 300;
+  for (const DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16, DType::kI8}) {
+    const Matrix m = RandomMatrix(dtype, kRows, kCols);
+    for (const int64_t tokens : {1, 3, 16}) {
+      const PaddedInputs x(tokens, kCols);
+      const DeviceArray<float> cosine(RandomFloats(tokens * kDims / 2, 5)), sine(RandomFloats(tokens * kDims / 2, 6));
+      const DeviceArray<float> plain(tokens * kRows);
+      const DeviceArray<uint16_t> expected(tokens * kRows), rotated(tokens * kRows);
+      LinearShape shape{.dtype = dtype,
+                        .rows = kRows,
+                        .cols = kCols,
+                        .x = x.device->get(),
+                        .x_stride = x.stride,
+                        .y = plain.get(),
+                        .y_stride = kRows};
+      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+      ASSERT_TRUE(Ran(LaunchRotateHeads(plain.get(), tokens, kHeads, kHead, kFirst, {cosine.get(), sine.get(), kDims},
+                                        expected.get(), nullptr)));
+      shape.y = rotated.get();
+      shape.output = LinearOutput::kBf16;
+      shape.rotation = {cosine.get(), sine.get(), kHead, kFirst, kDims};
+      ASSERT_TRUE(RotatesOutputs(shape, tokens));
+      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+      EXPECT_EQ(rotated.Download(), expected.Download()) << DTypeName(dtype) << ", " << tokens << " tokens";
+    }
+  }
+}
+
+TEST(CudaLinearTest, RefusesRotationsWithoutKernels) {
+  const Matrix m = RandomMatrix(DType::kBF16, 48, 64);
+  const PaddedInputs x(17, 64);
+  const DeviceArray<float> angles(17 * 8);
+  const DeviceArray<uint16_t> y(17 * 48);
+  const LinearShape right{.dtype = DType::kBF16,
+                          .rows = 48,
+                          .cols = 64,
+                          .x = x.device->get(),
+                          .x_stride = x.stride,
+                          .y = y.get(),
+                          .y_stride = 48,
+                          .output = LinearOutput::kBf16,
+                          .rotation = {angles.get(), angles.get(), 24, 8, 16}};
+  const auto check = [&](const LinearShape& shape, int64_t tokens) {
+    EXPECT_FALSE(RotatesOutputs(shape, tokens));
+    EXPECT_EQ(LaunchLinear(shape, m.pointers(), tokens, nullptr).error, kInvalidArgument);
+  };
+  EXPECT_TRUE(RotatesOutputs(right, 16));
+  check(right, 17);
+  LinearShape wrong = right;
+  wrong.output = LinearOutput::kF32;
+  check(wrong, 1);
+  wrong = right;
+  wrong.rotation.first = 6;
+  check(wrong, 1);
+  wrong = right;
+  wrong.rotation.first = 12;
+  check(wrong, 1);
+}
+
 // Rows by expert, some experts without rows, rows of x in any order and repeated.
 void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& counts, int64_t rows, int64_t cols) {
   constexpr int64_t kInputs = 19;

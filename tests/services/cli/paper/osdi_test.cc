@@ -136,6 +136,7 @@ const std::set<std::string> kMisses = {
     "3: layer, CP2+SmallEP2 / one device, 20K tokens",
     "13: most tokens/s, 4K to 64K tokens (up to)",
     "13: SLP over KTransformers as estimated, 32K tokens",
+    "15: one stream, Kimi-K2",
     "15: µs of all else, a layer of one stream (approximately)",
     "17: tokens/s, 1K tokens of context",
     "17: tokens/s, 8K tokens of context",
