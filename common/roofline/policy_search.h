@@ -16,10 +16,9 @@ struct PolicyChoice {
   PolicyCost cost;
 };
 
-// Tries micro-batches of 1 to 4, 36, 68, 100, ... requests, as MoE-Lightning's program does, and for each of them 1, 2,
-// 3,
-// ... micro-batches while they fit and the throughput does not fall. Of equals the first is taken: the fewest requests
-// of the smallest micro-batch. Takes less than a second. Nothing: no policy fits.
+// Tries micro-batches of 1 to 4, 36, 68, 100, ... requests, as MoE-Lightning's program does. For each of them it tries
+// one micro-batch, two, three, and so on, while they fit and the throughput does not fall. Of equals the first is
+// taken: the fewest requests of the smallest micro-batch. Takes less than a second. Nothing: no policy fits.
 //
 // With attention and experts where `policy` has them.
 std::optional<PolicyChoice> SearchPolicy(const BatchModel& model, const Machine& machine, const BatchWorkload& workload,
