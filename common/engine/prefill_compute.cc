@@ -45,4 +45,15 @@ absl::Status CheckRun(const weights::ModelSpec& spec, const PromptRun& run) {
       absl::StrFormat("%d rows want logits, a streamed run gives %d at most", wanted.size(), model::kLogitRows));
 }
 
+bool EndsLayers(const weights::ModelSpec& spec, const LayerStep& step) {
+  return step.layer + 1 == spec.num_layers && (step.kind == StepKind::kDense || step.kind == StepKind::kSharedExpert);
+}
+
+absl::Status FetchResiduals(const weights::ModelSpec& spec, const LayerStep& step, const float* from,
+                            std::span<float> to, device::Stream& stream) {
+  if (to.empty() || !EndsLayers(spec, step)) return absl::OkStatus();
+  return stream.CopyToHost(reinterpret_cast<uint8_t*>(to.data()), reinterpret_cast<const uint8_t*>(from),
+                           static_cast<int64_t>(to.size_bytes()));
+}
+
 }  // namespace moestro::engine

@@ -40,14 +40,27 @@ struct PromptRun {
   model::MlaForm form = model::MlaForm::kUnabsorbed;
   int64_t passes = 1;
   int64_t spare_bytes = 0;  // of device memory, beside ActivationBytes: the computation may take them
+  // [rows, hidden_size], host memory for what the last layer leaves; empty: not wanted
+  std::span<float> residuals = {};
 
   IndexRange PassRows(int64_t pass) const { return EvenPart(std::ssize(rows), pass, passes); }
   int64_t max_pass_rows() const { return CeilDiv(std::ssize(rows), passes); }
+  std::span<float> PassResiduals(int64_t pass) const {
+    const size_t width = residuals.size() / rows.size();
+    const IndexRange of = PassRows(pass);
+    return residuals.subspan(of.begin * width, of.size() * width);
+  }
 };
 
 // INVALID_ARGUMENT names what is wrong: rows and pages as for Engine::Forward, of one sequence; at most kLogitRows rows
 // want logits, all in the last pass.
 absl::Status CheckRun(const weights::ModelSpec& spec, const PromptRun& run);
+
+// Whether the step ends the last layer: residuals are complete when it is done.
+bool EndsLayers(const weights::ModelSpec& spec, const LayerStep& step);
+// After such a step puts the copy of the residuals, at `from` on the device, on the stream; after others nothing.
+absl::Status FetchResiduals(const weights::ModelSpec& spec, const LayerStep& step, const float* from,
+                            std::span<float> to, device::Stream& stream);
 
 // The steps of a run on one device: of a prompt, or of a rank's share of one.
 class StepCompute {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/model/attention/attention.h"
 #include "common/model/attention/rope.h"
@@ -32,7 +33,8 @@ struct Engine::Impl {
         head(context.spec) {}
 
   absl::Status RunLayer(const CheckedBatch& batch, const RowsView& view, int64_t layer);
-  absl::Status Logits(const CheckedBatch& batch, const RowsView& view,
+  absl::Status Logits(std::span<const EngineRow> of, const float* residuals,
+                      absl::FunctionRef<absl::Status()> interrupted,
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
   int64_t max_rows;
@@ -59,13 +61,15 @@ absl::Status Engine::Impl::RunLayer(const CheckedBatch& batch, const RowsView& v
   return absl::OkStatus();
 }
 
-absl::Status Engine::Impl::Logits(const CheckedBatch& batch, const RowsView& view,
+absl::Status Engine::Impl::Logits(std::span<const EngineRow> of, const float* residuals,
+                                  absl::FunctionRef<absl::Status()> interrupted,
                                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  return ForRowsWithLogits(batch.rows, [&](std::span<const int64_t> wanted) {
+  return ForRowsWithLogits(of, [&](std::span<const int64_t> wanted) -> absl::Status {
+    MOE_RETURN_IF_ERROR(interrupted());
     const HeadContext ends{context, head};
-    NormHeadInput(ends, weights.final_norm, view.residual, wanted);
+    NormHeadInput(ends, weights.final_norm, residuals, wanted);
     RunHead(ends, {weights.head, 0}, std::ssize(wanted));
-    return FinishLogits(ends, batch.rows, wanted, on_logits);
+    return FinishLogits(ends, of, wanted, on_logits);
   });
 }
 
@@ -96,7 +100,16 @@ absl::Status Engine::Forward(const ForwardBatch& batch, absl::FunctionRef<absl::
     MOE_RETURN_IF_ERROR(interrupted());
     MOE_RETURN_IF_ERROR(impl_->RunLayer(checked, view, layer));
   }
-  return impl_->Logits(checked, view, on_logits);
+  return impl_->Logits(
+      checked.rows, view.residual, [] { return absl::OkStatus(); }, on_logits);
+}
+
+absl::Status Engine::Logits(std::span<const EngineRow> rows, std::span<const float> residuals,
+                            absl::FunctionRef<absl::Status()> interrupted,
+                            absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  MOE_CHECK(std::ssize(residuals) == std::ssize(rows) * spec().hidden_size);
+  const ScopedAffinity pinned = impl_->context.pool.PinCaller();
+  return impl_->Logits(rows, residuals.data(), interrupted, on_logits);
 }
 
 }  // namespace moestro::model

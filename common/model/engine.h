@@ -67,6 +67,13 @@ class Engine {  // one Forward at a time
   absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                        absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
+  // The end of Forward alone, for rows that went through the layers elsewhere: residuals, F32 [rows, hidden_size], are
+  // what the last layer left. Logits of the rows that need them, any number; `interrupted` is called before some at a
+  // time.
+  absl::Status Logits(std::span<const EngineRow> rows, std::span<const float> residuals,
+                      absl::FunctionRef<absl::Status()> interrupted,
+                      absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+
  private:
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);

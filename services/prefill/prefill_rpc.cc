@@ -24,6 +24,7 @@ PrefillJob ToJob(const v1::RunRequest& request) {
   if (request.has_score()) job.score_top = static_cast<int32_t>(request.score().top());
   job.whole_machine = request.whole_machine();
   job.way = FromProto(request.way());
+  job.way_required = request.way_required();
   return job;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 
 namespace moestro::prefill {
@@ -39,6 +40,9 @@ absl::Status PrefillRunner::Validate(const PrefillJob& job) const {
   if (job.score_top && (*job.score_top < 0 || *job.score_top > 100)) {
     return absl::InvalidArgumentError("score.top must be 0 to 100");
   }
+  if (job.way_required && job.way == PromptWay::kChunked) {
+    return absl::InvalidArgumentError("way: prefill computes in place or streamed");
+  }
   return model::ValidateSampling(job.sampling, engine_.spec().token_count);
 }
 
@@ -54,23 +58,21 @@ int64_t PrefillRunner::ChunkEnd(const PrefillJob& job, int64_t begin) const {
   return begin < job.prompt_tokens ? std::min(end, job.prompt_tokens) : end;
 }
 
-// Scores need the logits of all positions; a streamed run gives few.
-bool PrefillRunner::StreamsFrom(const PrefillJob& job, int64_t begin) const {
+bool PrefillRunner::WantsStream(const PrefillJob& job, int64_t begin) const {
   const int64_t left = job.prompt_tokens - begin;
-  if (streamed_ == nullptr || job.score_top || left < 1) return false;
-  if (job.way ? *job.way != PromptWay::kStreamed : left < stream_.from_tokens) return false;
-  const model::MlaForm form = streamed_->FormFor(FormAt(job, begin));
-  const absl::Status fits = streamed_->CheckFits({begin, job.prompt_tokens}, form);
-  if (!fits.ok()) {
-    spdlog::warn("[{}] {} tokens are computed in place, not streamed: {}", job.request_id, left,
-                 std::string(fits.message()));
-  }
-  return fits.ok();
+  if (left < 1 || (job.score_top && !job.way_required)) return false;
+  if (job.way) return *job.way == PromptWay::kStreamed;
+  return streamed_ != nullptr && left >= stream_.from_tokens;
+}
+
+absl::Status PrefillRunner::CheckStream(const PrefillJob& job, int64_t begin) const {
+  if (streamed_ == nullptr) return absl::UnavailableError("prefill has no device");
+  return streamed_->CheckFits({begin, job.prompt_tokens}, streamed_->FormFor(FormAt(job, begin)));
 }
 
 absl::Status PrefillRunner::Stream(std::span<const model::EngineRow> rows, model::MlaForm form, kv::LeaseWriter& lease,
                                    int64_t total, absl::FunctionRef<absl::Status()> interrupted,
-                                   const PrefillEvents& events,
+                                   const PrefillEvents& events, std::span<float> residuals,
                                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   const kv::KvPages pages = lease.pages();
   const int64_t begin = rows.front().position;
@@ -89,7 +91,8 @@ absl::Status PrefillRunner::Stream(std::span<const model::EngineRow> rows, model
                                          if (begin + pass.end > lease.valid_tokens()) lease.Publish(begin + pass.end);
                                          if (pass.end < std::ssize(rows)) progress(pass.end);
                                        },
-                                   .on_step = [&] { heartbeat_->Beat(); }};
+                                   .on_step = [&] { heartbeat_->Beat(); },
+                                   .residuals = residuals};
   const absl::Status status = streamed_->Run(rows, std::span(&pages, 1), form, interrupted, stream_events, on_logits);
   if (events.on_streamed) events.on_streamed(streamed_->run_counters());
   if (!stream_.trace_file.empty()) {
@@ -145,14 +148,26 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
   if (scoring && events.on_score) events.on_score({job.token_ids[0], std::nullopt, {}});
   // The last token is always computed: a resumed request still needs its logits.
   int64_t begin = scoring ? 0 : std::min(lease.valid_tokens(), total - 1);
-  bool streams = StreamsFrom(job, begin);
+  bool streams = WantsStream(job, begin);
+  // It cannot be streamed.
+  const auto in_place = [&](const absl::Status& why) -> absl::Status {
+    const std::string message(why.message());
+    if (job.way_required) return absl::FailedPreconditionError(absl::StrCat("cannot be streamed: ", message));
+    streams = false;
+    if (streamed_ != nullptr) spdlog::warn("[{}] continues in place, not streamed: {}", job.request_id, message);
+    return absl::OkStatus();
+  };
+  if (streams) {
+    if (const absl::Status can = CheckStream(job, begin); !can.ok()) MOE_RETURN_IF_ERROR(in_place(can));
+  }
   std::vector<model::EngineRow> rows;
+  std::vector<float> residuals;
   while (begin < total) {
     const bool streamed = streams && begin < job.prompt_tokens;
     const int64_t end = streamed ? job.prompt_tokens : ChunkEnd(job, begin);
     rows.clear();
     for (int64_t i = begin; i < end; ++i) {
-      const bool needs_logits = scoring ? i + 1 < total : i + 1 == total;
+      const bool needs_logits = scoring ? !streamed && i + 1 < total : i + 1 == total;
       rows.push_back({job.token_ids[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, needs_logits});
     }
     const auto on_logits = [&](int64_t row, std::span<const float> logits) {
@@ -168,26 +183,35 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
       if (events.on_score) events.on_score({next, result.logprob, std::move(result.top)});
     };
     const model::MlaForm wanted = FormAt(job, begin), form = streamed ? streamed_->FormFor(wanted) : wanted;
+    const auto before_layer = [&] {
+      heartbeat_->Beat();
+      Advance(lease, events);
+      return revoked_or_interrupted();
+    };
     if (streamed) {
+      // All logits are more than a streamed run gives.
+      residuals.resize(scoring ? rows.size() * engine_.spec().hidden_size : 0);
       UseWorkers(job.whole_machine ? workers_.threads() : workers_.own_threads(), events);
-      const absl::Status status = Stream(rows, form, lease, total, revoked_or_interrupted, events, on_logits);
+      const absl::Status status =
+          Stream(rows, form, lease, total, revoked_or_interrupted, events, residuals, on_logits);
       if (!status.ok()) {
         MOE_RETURN_IF_ERROR(revoked_or_interrupted());
         // The device itself failed. The passes that it finished are kept.
-        spdlog::warn("[{}] continues in place, not streamed: {}", job.request_id, std::string(status.message()));
-        streams = false;
+        MOE_RETURN_IF_ERROR(in_place(status));
         begin = std::max(begin, std::min(lease.valid_tokens(), total - 1));
         continue;
       }
+      if (scoring) {
+        for (model::EngineRow& row : rows) row.needs_logits = row.position + 1 < total;
+        MOE_RETURN_IF_ERROR(engine_.Logits(rows, residuals, before_layer, on_logits));
+      }
     } else {
       const kv::KvPages pages = lease.pages();
-      const auto before_layer = [&] {
-        heartbeat_->Beat();
+      const auto with_cores = [&] {
         UseWorkers(cores_ != nullptr ? cores_->Follow() : workers_.own_threads(), events);
-        Advance(lease, events);
-        return revoked_or_interrupted();
+        return before_layer();
       };
-      MOE_RETURN_IF_ERROR(engine_.Forward({rows, std::span(&pages, 1), form}, before_layer, on_logits));
+      MOE_RETURN_IF_ERROR(engine_.Forward({rows, std::span(&pages, 1), form}, with_cores, on_logits));
     }
     MOE_RETURN_IF_ERROR(revoked());
     const bool fp8_inputs = streamed ? stream_.fp8_inputs && stream_.fp8_inputs() : engine_.fp8_inputs();

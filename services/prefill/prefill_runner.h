@@ -36,6 +36,7 @@ struct PrefillJob {
   bool whole_machine = false;        // streamed: use lent CPUs and a borrowed device
   // In place or streamed, where that is possible; nullopt: streamed from StreamPath::from_tokens on.
   std::optional<PromptWay> way = std::nullopt;
+  bool way_required = false;  // fail rather than go another way; only then are scores streamed
 };
 
 struct PrefillEvents {
@@ -80,6 +81,7 @@ class PrefillRunner {
   // Fills the pages from the first invalid token on, publishes after every chunk, and samples the next token (none when
   // scoring). Renews the lease with every layer. ABORTED when the lease is revoked, otherwise the error of
   // `interrupted`, each within one layer. A device failure costs only time: the prompt continues without the device.
+  // FAILED_PRECONDITION: the way that is required cannot be had.
   // INTERNAL when the logits are NaN or infinite: the lease is then marked as failed.
   absl::StatusOr<std::optional<Token>> Run(const PrefillJob& job, kv::LeaseWriter& lease,
                                            absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events);
@@ -96,10 +98,12 @@ class PrefillRunner {
   model::MlaForm FormAt(const PrefillJob& job, int64_t position) const;
   int64_t ChunkEnd(const PrefillJob& job, int64_t begin) const;
 
-  // Whether the rest of the prompt, from `begin` on, is streamed. Logs the reason if it cannot be.
-  bool StreamsFrom(const PrefillJob& job, int64_t begin) const;
+  // Whether the rest of the prompt, from `begin` on, is to be streamed, and whether it can be.
+  bool WantsStream(const PrefillJob& job, int64_t begin) const;
+  absl::Status CheckStream(const PrefillJob& job, int64_t begin) const;
   absl::Status Stream(std::span<const model::EngineRow> rows, model::MlaForm form, kv::LeaseWriter& lease,
                       int64_t total, absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events,
+                      std::span<float> residuals,
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
   model::Engine& engine_;

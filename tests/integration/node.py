@@ -239,8 +239,8 @@ class Node:
         assert min(leads) > CLEAR_LEAD, f"near ties, take another prompt: leads {leads}"
         return ids
 
-    def score(self, token_ids, top=0, timeout=60):
-        message = self.api.inference.ScoreRequest(top=top)
+    def score(self, token_ids, top=0, timeout=60, way=0):
+        message = self.api.inference.ScoreRequest(top=top, way=way)
         message.token_ids.ids.extend(token_ids)
         return [s for reply in self.stub.Score(message, timeout=timeout) for s in reply.scores]
 

@@ -167,7 +167,8 @@ def test_cli_json(node, cli):
                             "--ignore-eos", "--json").stdout)
     assert answer["usage"]["completion_tokens"] == 5 and answer["finish_reason"] == "length"
     scores = json.loads(cli("score", "--server", server, "--text", "Hello there", "--top", 2, "--json").stdout)
-    assert scores
+    assert scores == json.loads(cli("score", "--server", server, "--text", "Hello there", "--top", 2, "--json", "--way",
+                                    "in_place").stdout)
     refused = cli("generate", "--server", "127.0.0.1:1", "--prompt", "x", check=False)
     assert refused.returncode != 0 and len(refused.stderr.strip().splitlines()) == 1
 

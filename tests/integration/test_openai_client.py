@@ -167,6 +167,12 @@ def test_offsets_are_those_of_the_text(client, model, prompt):
 def test_a_prompt_is_scored_without_generating(client, model):
     reply = client.completions.create(model=model, prompt=[10, 20, 30], max_tokens=0, logprobs=1, echo=True)
     assert len(reply.choices[0].logprobs.tokens) == 3 and reply.usage.completion_tokens == 0
+    again = client.completions.create(model=model, prompt=[10, 20, 30], max_tokens=0, logprobs=1, echo=True,
+                                      extra_body={"way": "in_place"})
+    assert again.choices[0].logprobs == reply.choices[0].logprobs
+    with pytest.raises(openai.BadRequestError):
+        client.completions.create(model=model, prompt=[10, 20, 30], max_tokens=0, logprobs=1, echo=True,
+                                  extra_body={"way": "chunked"})
 
 
 def test_penalties_and_biases_change_the_answer(client, model):

@@ -75,6 +75,52 @@ def test_streamed_prompts_are_bit_identical(make_node, reference, tmp_path, slot
     assert {"loader: copies", "model: kernels", "unloader"} <= lanes
 
 
+def test_scores_and_answers_of_every_way(make_node, reference):
+    """A client asks for the way. On one device each has the same bits; several devices round differently."""
+    memory = ["--device-dense-bytes", "8MB", "--device-memory", "256MB"]
+    for devices in (["--device", "host", "--mla-form", "absorbed"], ["--devices", "host,host"]):
+        with make_node({"prefill": [*devices, *memory]}) as other:
+            types = other.api.types
+            streamed = lambda: other.metric("prefill", "moestro_prefill_streamed_bytes_total")
+            token_count = other.stub.GetModel(other.api.inference.GetModelRequest()).vocab_size
+            for ids, (tokens, logprobs, alternatives) in zip(prompts(token_count), reference):
+                for way in (types.PROMPT_WAY_CHUNKED, types.PROMPT_WAY_IN_PLACE, types.PROMPT_WAY_STREAMED):
+                    before = streamed()
+                    scope = f"{way}".encode()  # nothing that came another way
+                    rounds = way == types.PROMPT_WAY_STREAMED and "--devices" in devices
+                    answer = other.generate(ids, 16, ignore_eos=True, way=way, cache_scope=scope)[0]
+                    assert rounds or answer == tokens  # near ties
+                    assert (streamed() > before) == (way == types.PROMPT_WAY_STREAMED)
+                    if way == types.PROMPT_WAY_CHUNKED:
+                        continue
+                    before, scores = streamed(), other.score(ids + tokens, top=4, way=way)
+                    assert (streamed() > before) == (way == types.PROMPT_WAY_STREAMED)
+                    if rounds:
+                        # A row that chooses another expert is another row: these are few.
+                        off = [abs(s.logprob - p) > 0.1 for s, p in zip(scores[1:], logprobs[1:], strict=True)]
+                        assert sum(off) <= len(off) / 10
+                        assert other.metric("prefill", "moestro_prefill_devices") == 2
+                        continue
+                    assert [s.logprob for s in scores] == logprobs
+                    assert [[(t.id, t.logprob) for t in s.top] for s in scores] == alternatives
+
+
+def test_a_way_that_cannot_be_had_is_an_error(node):
+    types = node.api.types
+    for call in (lambda way: node.score([20, 30, 40], way=way), lambda way: node.generate([20, 30, 40], 1, way=way)):
+        with pytest.raises(grpc.RpcError) as error:
+            call(types.PROMPT_WAY_STREAMED)
+        assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+        assert "cannot be streamed: prefill has no device" in error.value.details()
+        assert call(types.PROMPT_WAY_IN_PLACE)
+    for call in (lambda: node.score([20, 30], way=types.PROMPT_WAY_CHUNKED), lambda: node.score([20, 30], way=9),
+                 lambda: node.generate([20, 30], 1, way=9)):
+        with pytest.raises(grpc.RpcError) as error:
+            call()
+        assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "way: " in error.value.details()
+    node.wait_all_pages_free()
+
+
 def run_in_decode(node, ids, max_tokens):
     """A prompt that decode computes itself: (tokens, progress)."""
     decode = node.api.decode

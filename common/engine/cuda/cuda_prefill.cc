@@ -93,7 +93,8 @@ absl::Status CudaPrefill::Launch(const LayerStep& step, std::span<const StagedMo
     case StepKind::kAttention:
       return Attention(step, modules[0].Attention(spec_, run_.form, weights_), stream, enqueue);
     case StepKind::kDense:
-      return enqueue([rows, w = staged_mlps()](cuda::Stream native) { return Dense(rows, w, native); });
+      MOE_RETURN_IF_ERROR(enqueue([rows, w = staged_mlps()](cuda::Stream native) { return Dense(rows, w, native); }));
+      return FetchResiduals(spec_, step, activations_.residual, run_.PassResiduals(step.pass), stream);
     case StepKind::kRoute:
       return enqueue(
           [rows, w = staged_mlps(), has_nan = activations_.has_nan + step.layer](cuda::Stream native) -> absl::Status {
@@ -104,7 +105,9 @@ absl::Status CudaPrefill::Launch(const LayerStep& step, std::span<const StagedMo
       return enqueue([rows, experts = StagedExperts(weights_, modules), first = modules[0].module->index](
                          cuda::Stream native) { return Experts(rows, OwnRows(rows), experts, first, native); });
     case StepKind::kSharedExpert:
-      return enqueue([rows, w = staged_mlps().dense](cuda::Stream native) { return AddSharedExpert(rows, w, native); });
+      MOE_RETURN_IF_ERROR(
+          enqueue([rows, w = staged_mlps().dense](cuda::Stream native) { return AddSharedExpert(rows, w, native); }));
+      return FetchResiduals(spec_, step, activations_.residual, run_.PassResiduals(step.pass), stream);
     case StepKind::kHead: {
       const model::HeadSlice slice = modules[0].Head(weights_);
       MOE_RETURN_IF_ERROR(enqueue([this, rows, slice, norm = modules[0].FinalNorm(weights_)](cuda::Stream native) {

@@ -32,12 +32,14 @@ absl::Status HostPrefill::BeginPass(int64_t pass) {
 
 absl::Status HostPrefill::Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
                                  const std::atomic<bool>& stopped) {
-  return stream.Launch({.name = StepName(step.kind),
-                        .cost = {},
-                        .run = [work = WorkOf(step, modules), layer = step.layer, &stopped](void*) -> absl::Status {
-                          if (stopped) return absl::CancelledError("the run has been given up");
-                          return Annotate(work(), absl::StrFormat("layer %d", layer));
-                        }});
+  MOE_RETURN_IF_ERROR(
+      stream.Launch({.name = StepName(step.kind),
+                     .cost = {},
+                     .run = [work = WorkOf(step, modules), layer = step.layer, &stopped](void*) -> absl::Status {
+                       if (stopped) return absl::CancelledError("the run has been given up");
+                       return Annotate(work(), absl::StrFormat("layer %d", layer));
+                     }}));
+  return FetchResiduals(spec_, step, forward_->residuals(), run_.PassResiduals(step.pass), stream);
 }
 
 std::function<absl::Status()> HostPrefill::WorkOf(const LayerStep& step, std::span<const StagedModule> modules) {

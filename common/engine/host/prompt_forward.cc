@@ -200,6 +200,8 @@ void PromptForward::SharedExpert(const model::MlpWeights& weights) {
   });
 }
 
+const float* PromptForward::residuals() const { return impl_->rows.View({}).residual; }
+
 void PromptForward::FinalNorm(const float* weights) {
   const ScopedAffinity pinned = impl_->context.pool.PinCaller();
   model::NormHeadInput(impl_->head_context(), weights, impl_->rows.View({}).residual, impl_->wanted);

@@ -131,9 +131,9 @@ class Client:
         request = api.DetokenizeRequest(ids=ids, keep_special_tokens=special_tokens)
         return (await self._stub.Detokenize(request, timeout=self._timeout)).text
 
-    async def score(self, text: Prompt, *, top: int = 0) -> list[types.PositionScore]:
+    async def score(self, text: Prompt, **options: Any) -> list[types.PositionScore]:
         """The log-probability of every token of a text, with the `top` most likely alternatives."""
-        request = api.ScoreRequest(top=top)
+        request = api.ScoreRequest(**options)
         if isinstance(text, str):
             request.text = text
         else:

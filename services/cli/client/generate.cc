@@ -18,6 +18,7 @@ struct GenerateFlags {
   SamplingFlags sampling;
   TemplateFlags chat_template;
   std::string request_id;
+  std::string way;
   bool chat = false;
   bool json = false;
 };
@@ -26,6 +27,7 @@ absl::Status Generate(const GenerateFlags& flags) {
   v1::GenerateRequest request;
   MOE_RETURN_IF_ERROR(ApplySamplingFlags(flags.sampling, request));
   request.set_request_id(flags.request_id);
+  request.set_way(WayOf(flags.way));
   if (flags.chat) {
     MOE_RETURN_IF_ERROR(ApplyTemplateFlags(flags.chat_template, *request.mutable_chat()));
     v1::ChatMessage& message = *request.mutable_chat()->add_messages();
@@ -60,6 +62,7 @@ void AddGenerateCommand(CLI::App& app, std::vector<Command>& commands) {
   AddTemplateFlags(*command, flags->chat_template);
   for (const char* of_chats : {"--tools", "--template-flag"}) command->get_option(of_chats)->needs(chat);
   command->add_option("--request-id", flags->request_id, "Name of the request in logs and for Abort; default: random");
+  AddWayFlag(*command, flags->way, {"chunked", "in_place", "streamed"});
   command->add_flag("--json", flags->json, "One JSON object at the end, with ids, logprobs, usage and timings");
   commands.push_back({command, [flags] { return Generate(*flags); }});
 }

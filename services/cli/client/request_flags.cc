@@ -102,6 +102,17 @@ absl::Status ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest&
   return ApplyConstraint(flags, request);
 }
 
+void AddWayFlag(CLI::App& app, std::string& way, const std::vector<std::string>& ways) {
+  app.add_option("--way", way, "What computes the prompt, or an error; default: the router's choice")
+      ->check(CLI::IsMember(ways));
+}
+
+v1::PromptWay WayOf(const std::string& way) {
+  if (way == "chunked") return v1::PROMPT_WAY_CHUNKED;
+  if (way == "in_place") return v1::PROMPT_WAY_IN_PLACE;
+  return way == "streamed" ? v1::PROMPT_WAY_STREAMED : v1::PROMPT_WAY_UNSPECIFIED;
+}
+
 void AddTemplateFlags(CLI::App& app, TemplateFlags& flags) {
   app.add_option("--tools", flags.tools_file,
                  "File with the functions that the model may call: a JSON array as in OpenAI's API, "

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "moestro/v1/types.pb.h"
 
 namespace CLI {
 class App;
@@ -46,6 +47,10 @@ struct SamplingFlags {
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
 // NOT_FOUND names an unreadable file; INVALID_ARGUMENT names the flag and what it must be.
 absl::Status ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request);
+
+// --way, one of `ways`: chunked, in_place, streamed. Empty: the router chooses.
+void AddWayFlag(CLI::App& app, std::string& way, const std::vector<std::string>& ways);
+v1::PromptWay WayOf(const std::string& way);
 
 // What a chat's template gets besides the messages.
 struct TemplateFlags {

@@ -19,6 +19,7 @@ struct ScoreFlags {
   ServerFlags server;
   TextFlags text;
   uint32_t top = 0;
+  std::string way;
   bool json = false;
 };
 
@@ -59,6 +60,7 @@ absl::StatusOr<nlohmann::json> ToJson(const v1::PositionScore& score, TokenTexts
 absl::Status Score(const ScoreFlags& flags) {
   v1::ScoreRequest request;
   request.set_top(flags.top);
+  request.set_way(WayOf(flags.way));
   if (!flags.text.token_ids.empty()) {
     request.mutable_token_ids()->mutable_ids()->Add(flags.text.token_ids.begin(), flags.text.token_ids.end());
   } else {
@@ -94,6 +96,7 @@ void AddScoreCommand(CLI::App& app, std::vector<Command>& commands) {
   AddServerFlags(*command, flags->server);
   AddTextFlags(*command, flags->text, "--text", "--file");
   command->add_option("--top", flags->top, "Alternatives for each position")->check(CLI::Range(0, 100));
+  AddWayFlag(*command, flags->way, {"in_place", "streamed"});
   command->add_flag("--json", flags->json, "One JSON object instead of one line per token");
   commands.push_back({command, [flags] { return Score(*flags); }});
 }

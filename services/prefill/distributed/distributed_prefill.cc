@@ -76,10 +76,18 @@ struct DistributedPrefill::Shared {
 
 // A rank's part of a run, and what came of it: its thread's alone until it has ended.
 struct DistributedPrefill::Share {
+  // To the rows' places in a prompt whose rows begin at `begin`.
+  void CopyResiduals(int64_t begin, int64_t hidden, std::span<float> to) const {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      std::copy_n(residuals.data() + row * hidden, hidden, to.data() + (rows[row].position - begin) * hidden);
+    }
+  }
+
   RankSetup setup;
   RankRun run;
   std::vector<model::EngineRow> rows;
   std::map<int64_t, std::vector<float>> logits;  // by position
+  std::vector<float> residuals;                  // of `rows`; empty: not wanted
   RankReport report;
   bool ended = false;  // under Shared::mutex
 };
@@ -156,7 +164,8 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
     const int rank = static_cast<int>(i);
     share->setup = ranks_[i];
     share->rows = RankRows(rows, shared->split, rank);
-    share->run = {&shared->split, rank, share->rows, &shared->revocable_pages, form};
+    if (!events.residuals.empty()) share->residuals.resize(share->rows.size() * spec_.hidden_size);
+    share->run = {&shared->split, rank, share->rows, &shared->revocable_pages, form, share->residuals};
     const absl::Status started = CatchExceptions([&] {
       threads[i] = std::thread([shared, share] { RunShare(*shared, *share); });
       return absl::OkStatus();
@@ -187,6 +196,9 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
     if (thread.joinable()) thread.join();
   }
   MOE_RETURN_IF_ERROR(failure);
+  if (!events.residuals.empty()) {
+    for (const auto& share : shares) share->CopyResiduals(begin, spec_.hidden_size, events.residuals);
+  }
   if (events.on_pass) events.on_pass({0, std::ssize(rows)});
   for (const auto& [position, numbers] : logits) on_logits(position - begin, numbers);
   return absl::OkStatus();

@@ -104,9 +104,11 @@ absl::Status RankCompute::Launch(const engine::LayerStep& step, std::span<const 
     case StepKind::kEmbed:
       return launch(kernels_.Embed());
     case StepKind::kDense:
-      return launch(kernels_.Dense(modules[0]));
+      MOE_RETURN_IF_ERROR(launch(kernels_.Dense(modules[0])));
+      return FetchResiduals(spec_, step, kernels_.residuals(), run_.residuals, stream);
     case StepKind::kSharedExpert:
-      return launch(kernels_.SharedExpert(modules[0]));
+      MOE_RETURN_IF_ERROR(launch(kernels_.SharedExpert(modules[0])));
+      return FetchResiduals(spec_, step, kernels_.residuals(), run_.residuals, stream);
     case StepKind::kHead:
       return launch(kernels_.Head(modules[0]));
   }

@@ -19,6 +19,9 @@ struct StreamEvents {
   std::function<void(IndexRange rows, int64_t layer)> on_layer = {};  // it is done for the rows of a pass
   std::function<void(IndexRange rows)> on_pass = {};  // all layers are, and the KV of these rows is in host memory
   std::function<void()> on_step = {};                 // a module has been computed: the run goes on
+  // Unless empty: [rows, hidden_size], for what the last layer leaves. What on_pass names is there. With Engine::Logits
+  // any number of rows have logits.
+  std::span<float> residuals = {};
 };
 
 class PromptPrefill {  // one run at a time

@@ -66,16 +66,20 @@ bool DecodeIsIdle(const PathSettings& settings, const NodeLoad& load) {
 }
 
 PathChoice ChoosePath(const PathSettings& settings, const NodeLoad& load, uint32_t new_tokens, bool prefill_up,
-                      const PathForecast& forecast) {
+                      const PathForecast& forecast, std::optional<PromptWay> asked) {
   const auto choice = [&](PrefillPath path, std::optional<PromptWay> way, std::string reason) {
     if (path == PrefillPath::kChunked) way = PromptWay::kChunked;
     return PathChoice{.path = path, .way = way, .reason = std::move(reason), .load = Describe(load, forecast)};
   };
+  const PrefillPath in_prefill = DecodeIsIdle(settings, load) ? PrefillPath::kWholeMachine : PrefillPath::kSplit;
+  if (asked) {
+    return choice(*asked == PromptWay::kChunked ? PrefillPath::kChunked : in_prefill, asked,
+                  absl::StrFormat("%u new tokens, %s as asked", new_tokens, WayName(*asked)));
+  }
   if (settings.unified) {
     return choice(PrefillPath::kChunked, std::nullopt, absl::StrFormat("%u new tokens, unified mode", new_tokens));
   }
   const bool is_long = IsForPrefill(settings, new_tokens);
-  const PrefillPath in_prefill = DecodeIsIdle(settings, load) ? PrefillPath::kWholeMachine : PrefillPath::kSplit;
   const std::optional<double> chunked = forecast.of(PromptWay::kChunked);
   const std::optional<PromptWay> way = FasterInPrefill(forecast);
   if (settings.predicted && prefill_up && chunked && way) {

@@ -71,9 +71,9 @@ bool DecodeIsIdle(const PathSettings& settings, const NodeLoad& load);
 
 // `new_tokens`: tokens that are not in the pages yet, of the prompt and of what was generated before a role died.
 // `prefill_up` = false: prefill has been away for as long as requests wait for it. Long prompts then go to decode,
-// which is slow but does not fail them.
+// which is slow but does not fail them. `asked`: the client's own choice, which is taken whatever the settings.
 PathChoice ChoosePath(const PathSettings& settings, const NodeLoad& load, uint32_t new_tokens, bool prefill_up,
-                      const PathForecast& forecast = {});
+                      const PathForecast& forecast = {}, std::optional<PromptWay> asked = std::nullopt);
 
 // The roles that generation needs.
 std::vector<Role> NeededRoles(const PathSettings& settings);

@@ -36,12 +36,13 @@ std::optional<double> PathPolicy::Work::NoteFirstToken(bool counts) {
   return ratio;
 }
 
-PathPolicy::Decision PathPolicy::Choose(uint32_t new_tokens, bool prefill_up, uint32_t cached_tokens) {
+PathPolicy::Decision PathPolicy::Choose(uint32_t new_tokens, bool prefill_up, uint32_t cached_tokens,
+                                        std::optional<PromptWay> asked) {
   MutexLock lock(mutex_);
   const NodeLoad load = Load();
   const CostBook::Prompt prompt{new_tokens, cached_tokens};
   const PathForecast forecast = settings_.predicted ? Forecast(load, prompt) : PathForecast();
-  PathChoice choice = ChoosePath(settings_, load, new_tokens, prefill_up, forecast);
+  PathChoice choice = ChoosePath(settings_, load, new_tokens, prefill_up, forecast, asked);
   Attempt attempt{.decoding = choice.path == PrefillPath::kChunked, .way = choice.way, .begun = clock_.Now()};
   if (choice.way) {
     attempt.predicted = forecast.of(*choice.way);

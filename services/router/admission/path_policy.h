@@ -58,7 +58,8 @@ class PathPolicy {
   };
 
   // ChoosePath, and counts the work from now on: of two long prompts that arrive together, the second sees the first.
-  Decision Choose(uint32_t new_tokens, bool prefill_up, uint32_t cached_tokens = 0);
+  Decision Choose(uint32_t new_tokens, bool prefill_up, uint32_t cached_tokens = 0,
+                  std::optional<PromptWay> asked = std::nullopt);
 
   // True if the choice for such a prompt depends on whether prefill is up.
   bool IsForPrefill(uint32_t new_tokens) const { return router::IsForPrefill(settings_, new_tokens); }

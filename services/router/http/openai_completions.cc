@@ -29,6 +29,7 @@ struct CompletionRequest {
   bool echo = false;                           // the answer begins with the prompt
   bool generates = true;                       // false: max_tokens is 0, for the prompt's log-probabilities
   std::optional<uint32_t> top = std::nullopt;  // alternatives of each token, if log-probabilities are wanted
+  std::optional<PromptWay> way = std::nullopt;
 };
 
 // A text, a list of texts, token ids, or a list of lists of token ids.
@@ -71,6 +72,7 @@ absl::StatusOr<CompletionRequest> ReadRequest(std::string_view body, const Serve
   if (fields.Has("logprobs")) request.top = static_cast<uint32_t>(fields.IntOr("logprobs", 0, 0, kMostAlternatives));
   // Evaluations ask for nothing but the prompt's log-probabilities.
   request.generates = !(request.echo && request.top && parsed.contains("max_tokens") && parsed["max_tokens"] == 0);
+  request.way = ReadWay(fields);
   GenerateInput input;
   if (request.generates) input = ReadGenerateFields(fields, body);
   input.top_logprobs = request.top.value_or(0);
@@ -258,7 +260,7 @@ class CompletionDocument final : public CompletionAnswer {
     return WithPeers(api_, call, [&](const CallPeers& peers) {
       return api_.runner.Score(
           [&](const ServedModel&) -> absl::StatusOr<ScoreInput> {
-            return ScoreInput{.text = prompt, .top = *request_.top};
+            return ScoreInput{.text = prompt, .top = *request_.top, .way = request_.way};
           },
           peers,
           [&](std::vector<ScoredToken> some) {

@@ -128,6 +128,7 @@ GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
       ReadFloat(fields, fields.Has("repetition_penalty") ? "repetition_penalty" : "repeat_penalty");
   input.logit_bias = ReadLogitBias(fields);
   ReadConstraint(fields, body, input);
+  input.way = ReadWay(fields);
   return input;
 }
 
@@ -137,6 +138,16 @@ void CheckSchema(JsonFields& format) {
   format.StringOr("name", "");
   format.StringOr("description", "");
   format.BoolOr("strict", false);
+}
+
+std::optional<PromptWay> ReadWay(JsonFields& fields) {
+  if (!fields.Has("way")) return std::nullopt;
+  const std::string name = fields.StringOr("way", "");
+  for (const PromptWay way : kPromptWays) {
+    if (name == WayName(way)) return way;
+  }
+  fields.Fail("way", "must be chunked, in_place or streamed");
+  return std::nullopt;
 }
 
 std::vector<GenerateInput> Repeat(GenerateInput input, size_t choices) {

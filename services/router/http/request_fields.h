@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,9 @@ GenerateInput ReadGenerateFields(text::JsonFields& fields, std::string_view body
 
 // schema, name, description and strict of an answer's format: their types. A schema must be there.
 void CheckSchema(text::JsonFields& format);
+
+// What computes the prompt: "chunked", "in_place" or "streamed". nullopt: not set.
+std::optional<PromptWay> ReadWay(text::JsonFields& fields);
 
 // The choices of one prompt: each has a seed of its own.
 std::vector<GenerateInput> Repeat(GenerateInput input, size_t choices);

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/inference/prompt_costs.h"
 #include "common/inference/types.h"
 #include "common/text/chat_template.h"
 
@@ -41,11 +42,13 @@ struct GenerateInput {
   std::string request_id;                             // empty = drawn by the router
   Constraint constraint;
   std::string constraint_field = "constraint.text";  // what errors call its text
+  std::optional<PromptWay> way;                      // nullopt: the router chooses
 };
 
 struct ScoreInput {
   PromptInput text;
   uint32_t top = 0;
+  std::optional<PromptWay> way = {};  // nullopt: in place
 };
 
 struct TokenizeInput {

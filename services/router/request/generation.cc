@@ -50,12 +50,13 @@ absl::Status Generation::Attempt() {
 absl::StatusOr<PathPolicy::Decision> Generation::ChoosePath() {
   const auto new_tokens = static_cast<uint32_t>(std::ssize(tokens_) - life_.lease().cached_tokens);
   bool prefill_up = life_.PrefillIsUp();
-  if (environment_.policy.IsForPrefill(new_tokens)) {
+  if (job_.way ? *job_.way != PromptWay::kChunked : environment_.policy.IsForPrefill(new_tokens)) {
     const absl::Status status = life_.WaitForPrefill();
-    if (!status.ok() && !absl::IsUnavailable(status)) return status;
+    if (!status.ok() && (job_.way || !absl::IsUnavailable(status))) return status;
     prefill_up = status.ok();
   }
-  return environment_.policy.Choose(new_tokens, prefill_up, static_cast<uint32_t>(life_.lease().cached_tokens));
+  return environment_.policy.Choose(new_tokens, prefill_up, static_cast<uint32_t>(life_.lease().cached_tokens),
+                                    job_.way);
 }
 
 absl::Status Generation::Announce(const PathChoice& choice) {
@@ -82,11 +83,13 @@ absl::Status Generation::Prefill(PathPolicy::Work& work) {
                            .sampling = job_.sampling,
                            .stop_ids = job_.stop_ids,
                            .whole_machine = path_ == PrefillPath::kWholeMachine,
-                           .way = work.way()};
+                           .way = work.way(),
+                           .way_required = job_.way.has_value()};
   absl::Status client = absl::OkStatus();
   const absl::StatusOr<PrefilledPrompt> prompt =
       prefill_.Run(job, [&](const PrefillProgress& progress) { return client = OnProgress(progress); });
   MOE_RETURN_IF_ERROR(client);
+  if (job_.way && absl::IsFailedPrecondition(prompt.status())) return prompt.status();  // no other way will do
   if (!prompt.ok()) return life_.Failed(Role::kPrefill, prompt.status());
   fp8_activations_ = prompt->fp8_activations;
   NotePrompt(work);

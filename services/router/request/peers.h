@@ -26,6 +26,7 @@ struct PrefillRequest {
   std::span<const int32_t> stop_ids = {};  // for the sampling's constraint
   bool whole_machine = false;              // use all CPUs instead of the role's own
   std::optional<PromptWay> way = {};       // in place or streamed; nullopt: prefill decides
+  bool way_required = false;               // FAILED_PRECONDITION rather than another
 };
 
 struct PrefilledPrompt {

@@ -286,7 +286,8 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
                   .stop_ids = {},
                   .cache_scope = input.cache_scope,
                   .stop = input.stop,
-                  .keep_special_tokens = input.keep_special_tokens};
+                  .keep_special_tokens = input.keep_special_tokens,
+                  .way = input.way};
   MOE_RETURN_IF_ERROR(CheckSampling(input));
   job.sampling = PrepareSampling(input, model, seed);
   MOE_ASSIGN_OR_RETURN(job.sampling.logit_bias, PrepareLogitBias(input, model));
@@ -307,7 +308,12 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
 absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, const PrepareLimits& limits,
                                       std::string request_id, const CancelCheck& check) {
   if (input.top > kMaxScoreAlternatives) return OutOfRange("top", absl::StrCat("0 to ", kMaxScoreAlternatives));
-  ScoreJob job{.request_id = std::move(request_id), .fingerprint = model.fingerprint, .tokens = {}, .top = input.top};
+  if (input.way == PromptWay::kChunked) return OutOfRange("way", "in place or streamed: decode scores nothing");
+  ScoreJob job{.request_id = std::move(request_id),
+               .fingerprint = model.fingerprint,
+               .tokens = {},
+               .top = input.top,
+               .way = input.way};
   MOE_ASSIGN_OR_RETURN(job.tokens, Tokenize(input.text, model, "text", check));
   MOE_RETURN_IF_ERROR(CheckContextOfKey(job.tokens.size(), limits));
   return job;

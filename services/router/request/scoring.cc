@@ -37,12 +37,15 @@ absl::Status Scoring::Attempt() {
                            .tokens = job_.tokens,
                            .prompt_tokens = count,
                            .lease = life_.lease(),
-                           .whole_machine = whole_machine};
+                           .whole_machine = whole_machine,
+                           .way = job_.way,
+                           .way_required = job_.way.has_value()};
   absl::Status client = absl::OkStatus();
   const absl::Status status = prefill_.Score(
       job, job_.top, [&](const PrefillProgress&) { return client = life_.Check(); },
       [&](std::vector<ScoredToken> scores) { return client = Deliver(std::move(scores)); });
   MOE_RETURN_IF_ERROR(client);
+  if (job_.way && absl::IsFailedPrecondition(status)) return status;  // no other way will do
   if (!status.ok()) return life_.Failed(Role::kPrefill, status);
   if (delivered_ != job_.tokens.size()) return absl::InternalError("prefill did not score every position");
   environment_.metrics.prompt_tokens.Increment(count);

@@ -27,6 +27,7 @@ struct GenerateJob {
   std::string cache_scope = {};
   std::vector<std::string> stop = {};  // texts that end the answer; none is empty
   bool keep_special_tokens = false;    // in the answer's text
+  std::optional<PromptWay> way = {};   // the only one for its prompt; nullopt: the router chooses
 };
 
 struct ScoreJob {
@@ -34,6 +35,7 @@ struct ScoreJob {
   std::string fingerprint;      // of the weights that the tokens are for
   std::vector<int32_t> tokens;  // not empty
   uint32_t top = 0;
+  std::optional<PromptWay> way = {};  // not chunked; nullopt: in place
 };
 
 // How a request went, complete or not.

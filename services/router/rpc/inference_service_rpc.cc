@@ -71,6 +71,12 @@ PlainText TakeText(std::string& text) { return {std::move(text)}; }
 
 TokenList FromProto(const v1::TokenIds& ids) { return {ids.ids().begin(), ids.ids().end()}; }
 
+absl::StatusOr<std::optional<PromptWay>> ReadWay(v1::PromptWay way) {
+  const std::optional<PromptWay> known = moestro::FromProto(way);
+  if (!known && way != v1::PROMPT_WAY_UNSPECIFIED) return absl::InvalidArgumentError("way: unknown");
+  return known;
+}
+
 absl::StatusOr<GenerateInput> ReadGenerate(grpc::ByteBuffer bytes, const ServedModel& model) {
   MOE_ASSIGN_OR_RETURN(auto request, ParseBounded<v1::GenerateRequest>(std::move(bytes), model));
   GenerateInput input;
@@ -96,12 +102,14 @@ absl::StatusOr<GenerateInput> ReadGenerate(grpc::ByteBuffer bytes, const ServedM
   input.keep_special_tokens = request.keep_special_tokens();
   input.request_id = request.request_id();
   input.constraint = moestro::FromProto(request.constraint());
+  MOE_ASSIGN_OR_RETURN(input.way, ReadWay(request.way()));
   return input;
 }
 
 absl::StatusOr<ScoreInput> ReadScore(grpc::ByteBuffer bytes, const ServedModel& model) {
   MOE_ASSIGN_OR_RETURN(auto request, ParseBounded<v1::ScoreRequest>(std::move(bytes), model));
   ScoreInput input{.text = {}, .top = request.top()};
+  MOE_ASSIGN_OR_RETURN(input.way, ReadWay(request.way()));
   if (request.has_text()) input.text = TakeText(*request.mutable_text());
   if (request.has_token_ids()) input.text = FromProto(request.token_ids());
   return input;

@@ -22,6 +22,7 @@ v1::RunRequest ToProto(const PrefillRequest& job) {
   request.mutable_stop_ids()->Add(job.stop_ids.begin(), job.stop_ids.end());
   request.set_whole_machine(job.whole_machine);
   if (job.way) request.set_way(moestro::ToProto(*job.way));
+  request.set_way_required(job.way_required);
   return request;
 }
 

@@ -69,13 +69,21 @@ class StreamSubject {
     const int64_t wanted = std::min(model::kLogitRows, std::ssize(rows) / kMostPasses + 1);  // all in the last pass
     for (int64_t i = 0; i < std::ssize(rows); ++i) rows[i].needs_logits = i + wanted >= std::ssize(rows);
     const kv::KvPages pages[] = {sequence.pages()};
-    model::Logits logits;
+    model::Logits logits, of_residuals;
+    std::vector<float> residuals(rows.size() * spec().hidden_size);
     const absl::Status status =
-        prefill.Run(rows, pages, MlaForm::kUnabsorbed, model::NeverInterrupted, {},
+        prefill.Run(rows, pages, MlaForm::kUnabsorbed, model::NeverInterrupted, {.residuals = residuals},
                     [&](int64_t, std::span<const float> row) { logits.emplace_back(row.begin(), row.end()); });
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(device_->memory_used(), 0);
     report_ = prefill.report();
+    // The CPU's head makes the same of what the last layer has left.
+    EXPECT_TRUE(
+        engine_
+            ->Logits(rows, residuals, model::NeverInterrupted,
+                     [&](int64_t, std::span<const float> row) { of_residuals.emplace_back(row.begin(), row.end()); })
+            .ok());
+    ExpectNear(spec(), of_residuals, logits);
     return logits;
   }
 

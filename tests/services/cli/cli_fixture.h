@@ -56,6 +56,10 @@ class FakeRouter final : public v1::InferenceService::Service {
   }
   grpc::Status Score(grpc::ServerContext*, const v1::ScoreRequest* request,
                      grpc::ServerWriter<v1::ScoreResponse>* writer) override {
+    {
+      std::lock_guard lock(mutex_);
+      scored_.push_back(*request);
+    }
     v1::ScoreResponse reply;
     for (int i = 0; i < request->token_ids().ids_size(); ++i) {
       v1::PositionScore& score = *reply.add_scores();
@@ -84,10 +88,15 @@ class FakeRouter final : public v1::InferenceService::Service {
     std::lock_guard lock(mutex_);
     return requests_;
   }
+  std::vector<v1::ScoreRequest> scored() {
+    std::lock_guard lock(mutex_);
+    return scored_;
+  }
 
  private:
   std::mutex mutex_;
   std::vector<v1::GenerateRequest> requests_;
+  std::vector<v1::ScoreRequest> scored_;
 };
 
 class CliTest : public ::testing::Test {

@@ -208,6 +208,37 @@ TEST_F(StreamedPromptTest, OnlyPromptsThatAreLongEnoughAndNeverScores) {
   EXPECT_FALSE(Run(device.get(), job).streamed.has_value());
 }
 
+TEST_F(StreamedPromptTest, ScoresThatMustBeStreamedHaveTheSameBits) {
+  for (const int64_t memory_bytes : {int64_t{0}, BytesFor(40)}) {  // in one pass and in two
+    const auto device = Device(memory_bytes);
+    const auto scores = [&](const PrefillJob& job) {
+      PrefillRunner runner = Runner(device.get());
+      const KvLease lease = Reserve();
+      const uint32_t renewals = node_.pool().Renewals(lease);
+      std::vector<std::pair<int32_t, std::optional<float>>> all;
+      bool streamed = false;
+      const PrefillEvents events{.on_progress = {},
+                                 .on_score = [&](ScoredToken score) { all.emplace_back(score.id, score.logprob); },
+                                 .on_streamed = [&](const StreamCounters&) { streamed = true; }};
+      const auto token = runner.Run(job, *node_.Writer(lease), Never, events);
+      EXPECT_TRUE(token.ok() && !token->has_value()) << token.status();
+      EXPECT_EQ(streamed, job.way == PromptWay::kStreamed);
+      // In place with every layer of a chunk, streamed with every layer of a pass, and every 16 rows of the head.
+      if (streamed) {
+        EXPECT_GE(node_.pool().Renewals(lease), renewals + node_.spec().num_layers + 60 / 16);
+      }
+      return all;
+    };
+    PrefillJob job = Job(60);
+    job.score_top = 0;
+    const auto in_place = scores(job);
+    job.way = PromptWay::kStreamed;
+    job.way_required = true;
+    ASSERT_EQ(in_place.size(), 60u);
+    EXPECT_EQ(scores(job), in_place);
+  }
+}
+
 TEST_F(StreamedPromptTest, ARestThatWasBegunElsewhere) {
   const auto device = Device();
   const Result expected = Run(nullptr, Job(60));
@@ -384,6 +415,35 @@ TEST_F(StreamedPromptTest, APromptWhoseDevicesAreLostIsComputedWithoutThem) {
   ASSERT_TRUE(token.ok()) << token.status();
   EXPECT_EQ((*token)->logprob, expected.token->logprob);
   EXPECT_EQ(lost_devices, 2);
+}
+
+// Rather than computed another way.
+TEST_F(StreamedPromptTest, AWayThatIsRequiredAndCannotBeHadIsRefused) {
+  LostDevices lost;
+  engine::HostPrefill compute(node_.spec(), weights_, TestKernels(), node_.workers(), 16);
+  const auto host = device::NewHostDevice({.memory_bytes = int64_t{1} << 30});
+  StreamPrefill small(*host, node_.spec(), weights_, compute, {.device_bytes = BytesFor(24), .dense_bytes = 1 << 20});
+  for (const auto& [device, message] : std::initializer_list<std::pair<PromptPrefill*, const char*>>{
+           {nullptr, "cannot be streamed: prefill has no device"},
+           {&lost, "cannot be streamed: all lost"},
+           {&small, "cannot be streamed: a streamed prefill of 60 tokens needs"}}) {
+    PrefillRunner runner(node_.engine(), node_.workers(), form_,
+                         {.prefill = [device = device] { return device; }, .from_tokens = 1, .trace_file = ""});
+    PrefillJob job = Job(60);
+    const auto writer = node_.Writer(Reserve());
+    for (const bool scoring : {false, true}) {
+      if (scoring) job.score_top = 0;
+      job.way = PromptWay::kStreamed;
+      job.way_required = true;
+      const absl::Status status = runner.Run(job, *writer, Never, {}).status();
+      EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+      EXPECT_THAT(std::string(status.message()), testing::StartsWith(message));
+      job.way = PromptWay::kChunked;
+      EXPECT_TRUE(absl::IsInvalidArgument(runner.Run(job, *writer, Never, {}).status()));
+      job.way = PromptWay::kInPlace;
+      EXPECT_TRUE(runner.Run(job, *writer, Never, {}).ok());
+    }
+  }
 }
 
 // Devices that ask whether to go on, but do not: to ask is no sign of life, a computed module is.

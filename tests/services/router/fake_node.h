@@ -90,6 +90,7 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
     ++prefill_runs;
     whole_machine = job.whole_machine;
     way = job.way;
+    way_required = job.way_required;
     MOE_RETURN_IF_ERROR(Step(router::Role::kPrefill));
     if (prefill_refuses) return absl::FailedPreconditionError("prefill: the pool has another layout");
     const auto total = static_cast<uint32_t>(tokens.size());
@@ -111,6 +112,8 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
   absl::Status Score(const router::PrefillRequest& job, uint32_t top, router::PrefillProgressFn progress,
                      router::ScoresFn scores) override {
     whole_machine = job.whole_machine;
+    way = job.way;
+    way_required = job.way_required;
     if (prefill_refuses) return absl::FailedPreconditionError("prefill: the pool has another layout");
     for (size_t i = 0; i < job.tokens.size(); ++i) {
       MOE_RETURN_IF_ERROR(Step(router::Role::kPrefill));
@@ -167,6 +170,7 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
   int prefilled_tokens = 0;      // by prefill
   bool whole_machine = false;    // what prefill was told last
   std::optional<PromptWay> way;  // the same
+  bool way_required = false;     // the same
   int decode_starts = 0;
   int decode_prompts = 0;
   int chunked_tokens = 0;                 // prompt tokens that decode computed

@@ -18,6 +18,7 @@
 #include "services/cli/client/eval/questions.h"
 #include "services/cli/client/eval/scores.h"
 #include "services/cli/client/eval/suite.h"
+#include "services/cli/client/request_flags.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
@@ -43,6 +44,7 @@ struct EvalFlags {
   std::string suite_name;  // empty: a file of prompts
   std::string shots_file;
   bool plain = false;
+  std::string way;
 
   std::optional<Suite> suite() const {
     if (suite_name.empty()) return std::nullopt;
@@ -120,7 +122,7 @@ absl::StatusOr<v1::TokenizeResponse> Tokenize(RouterClient& client, const v1::To
 }
 
 // Scores the prompt's tokens, as Generate has them, followed by those of the expected answer.
-absl::StatusOr<Scores::Expected> ScoreExpected(RouterClient& client, const Question& question) {
+absl::StatusOr<Scores::Expected> ScoreExpected(RouterClient& client, const Question& question, v1::PromptWay way) {
   Scores::Expected expected;
   if (question.answer.empty()) return expected;
   v1::TokenizeRequest prompt;
@@ -135,6 +137,7 @@ absl::StatusOr<Scores::Expected> ScoreExpected(RouterClient& client, const Quest
   MOE_ASSIGN_OR_RETURN(const v1::TokenizeResponse before, Tokenize(client, prompt));
   MOE_ASSIGN_OR_RETURN(const v1::TokenizeResponse after, Tokenize(client, answer));
   v1::ScoreRequest request;
+  request.set_way(way);
   *request.mutable_token_ids()->mutable_ids() = before.ids();
   request.mutable_token_ids()->mutable_ids()->MergeFrom(after.ids());
   int position = 0;
@@ -189,11 +192,16 @@ class Examination {
     request.set_max_tokens(flags_.longest_answer());
     request.set_temperature(flags_.temperature);
     if (flags_.temperature > 0) request.set_top_p(flags_.top_p);
+    request.set_way(WayOf(flags_.way));
+    // Nothing that came another way.
+    if (!flags_.way.empty()) request.set_cache_scope(absl::StrCat("eval --way ", flags_.way));
     Answer answer;
     MOE_RETURN_IF_ERROR(StreamAnswer(client, request, /*print=*/false, answer));
     outcome.answer = std::move(answer.text);
     if (!flags_.perplexity) return absl::OkStatus();
-    MOE_ASSIGN_OR_RETURN(outcome.expected, ScoreExpected(client, question));
+    // Decode scores nothing. Its chunks have the bits of prefill in place with --mla-form absorbed.
+    const v1::PromptWay way = request.way() == v1::PROMPT_WAY_CHUNKED ? v1::PROMPT_WAY_IN_PLACE : request.way();
+    MOE_ASSIGN_OR_RETURN(outcome.expected, ScoreExpected(client, question, way));
     return absl::OkStatus();
   }
 
@@ -321,6 +329,7 @@ void AddEvalCommand(CLI::App& app, std::vector<Command>& commands) {
       ->needs(suite);
   command->add_flag("--plain", flags->plain, "With --suite: the prompt is plain text, for models without chat")
       ->needs(suite);
+  AddWayFlag(*command, flags->way, {"chunked", "in_place", "streamed"});
   command->add_option("--concurrency", flags->concurrency, "Questions at a time")->check(CLI::Range(1, 256));
   command->add_option("--limit", flags->limit, "Ask only this many, evenly spaced; 0: all")
       ->check(CLI::NonNegativeNumber);

@@ -241,6 +241,30 @@ TEST_F(CliTest, ScorePrintsALineForEachPosition) {
   EXPECT_EQ(json::parse(Run({"score", "--token-ids", "5,6", "--json"}).out)["sum_logprob"], -1.5);
 }
 
+TEST_F(CliTest, TheWayIsSent) {
+  Run({"generate", "--prompt", "a", "--way", "chunked"});
+  EXPECT_EQ(router_.requests().back().way(), v1::PROMPT_WAY_CHUNKED);
+  Run({"generate", "--prompt", "a"});
+  EXPECT_EQ(router_.requests().back().way(), v1::PROMPT_WAY_UNSPECIFIED);
+  Run({"score", "--token-ids", "5,6", "--way", "streamed"});
+  EXPECT_EQ(router_.scored().back().way(), v1::PROMPT_WAY_STREAMED);
+  EXPECT_TRUE(absl::IsInvalidArgument(Run({"score", "--token-ids", "5,6", "--way", "chunked"}).status));
+
+  const std::string file = directory_ + "/questions.jsonl";
+  std::ofstream(file) << R"({"task": "t", "prompt": "p", "answer": "ok"})"
+                      << "\n";
+  ASSERT_TRUE(Run({"eval", file, "--perplexity", "--way", "streamed"}).status.ok());
+  EXPECT_EQ(router_.requests().back().way(), v1::PROMPT_WAY_STREAMED);
+  EXPECT_EQ(router_.requests().back().cache_scope(), "eval --way streamed");
+  EXPECT_EQ(router_.scored().back().way(), v1::PROMPT_WAY_STREAMED);
+  ASSERT_TRUE(Run({"eval", file, "--perplexity", "--way", "chunked"}).status.ok());
+  EXPECT_EQ(router_.requests().back().way(), v1::PROMPT_WAY_CHUNKED);
+  EXPECT_EQ(router_.scored().back().way(), v1::PROMPT_WAY_IN_PLACE);
+  ASSERT_TRUE(Run({"eval", file, "--perplexity"}).status.ok());
+  EXPECT_EQ(router_.requests().back().cache_scope(), "");
+  EXPECT_EQ(router_.scored().back().way(), v1::PROMPT_WAY_UNSPECIFIED);
+}
+
 TEST_F(CliTest, TokenizeShowsWhiteSpace) {
   EXPECT_EQ(Run({"tokenize", "a\n"}).out, "4\t\"a\\n\"\n");
   EXPECT_EQ(Run({"detokenize", "1,2"}).out, "<1><2>\n");

@@ -51,6 +51,25 @@ TEST_F(DistributedParityTest, AfterWhatIsCached) {
   }
 }
 
+// More than a run gives: whichever rank has a row. One rank has the bits of one device.
+TEST_F(DistributedParityTest, LogitsOfEveryRow) {
+  for (const model::MlaForm form : kForms) {
+    for (const ExpertParallelism experts : kExperts) {
+      for (const int ranks : {1, 2, 3}) {
+        SCOPED_TRACE(testing::Message() << ranks << " ranks, " << Name(experts));
+        std::vector<float> residuals(300 * spec().hidden_size);
+        const Ranks setting{.ranks = ranks, .experts = experts, .form = form, .logits = 0};
+        const Outcome outcome = Distributed(300, setting, model::NeverInterrupted, {.residuals = residuals});
+        ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+        const model::Logits logits = LogitsOf(residuals, 300);
+        const model::Logits& expected = Resident(300, form, 300).logits;
+        ExpectLogitsAgree(logits, expected);
+        EXPECT_EQ(model::SameBits(logits, expected), ranks == 1);
+      }
+    }
+  }
+}
+
 TEST_F(DistributedParityTest, AnyTile) {
   for (const model::MlaForm form : kForms) {
     for (const int64_t tile : {1, 31, 64, 200}) {

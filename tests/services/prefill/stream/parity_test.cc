@@ -70,6 +70,37 @@ TEST_F(ParityTest, PromptLengths) {
   }
 }
 
+// More than a run gives, and in any pass.
+TEST_F(ParityTest, LogitsOfEveryRow) {
+  for (const MlaForm form : kForms) {
+    const int64_t ring = 2 * SlotBytes(engine::ListModules(spec(), weights_, form, 1 << 18));
+    engine::HostPrefill sized(spec(), weights_, TestKernels(), pool_, 64);
+    for (const int64_t pass : {70, 200}) {
+      const MemoryLimits limits{.device_bytes = (1 << 20) + ring + sized.ActivationBytes(pass),
+                                .dense_bytes = 1 << 20,
+                                .ring_slots = 2,
+                                .min_pass_rows = 1};
+      std::vector<float> residuals(200 * spec().hidden_size);
+      std::vector<IndexRange> passes;
+      const StreamEvents events{.on_pass =
+                                    [&](IndexRange rows) {
+                                      passes.push_back(rows);
+                                      const std::span there = std::span(residuals).first(rows.end * spec().hidden_size);
+                                      EXPECT_EQ(std::ranges::count(there, 0.0f), 0)
+                                          << "what the pass has left is there";
+                                    },
+                                .residuals = residuals};
+      const Outcome outcome =
+          Stream(200, {.limits = limits, .form = form, .logits = 0}, model::NeverInterrupted, events);
+      ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+      EXPECT_EQ(passes.size(), pass == 70 ? 3u : 1u);
+      EXPECT_TRUE(outcome.logits.empty());
+      EXPECT_TRUE(model::SameBits(LogitsOf(residuals, 200), Resident(200, form, 200).logits));
+      EXPECT_EQ(outcome.kv, Resident(200, form, 200).kv);
+    }
+  }
+}
+
 // Any of all that, together. --gtest_random_seed=N draws others.
 TEST_F(ParityTest, AnySetting) {
   std::mt19937 random(static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed()));

@@ -72,6 +72,17 @@ class StreamTest : public ::testing::Test {
     return outcome;
   }
 
+  // All rows' logits, of what a run has left of them after the last layer.
+  model::Logits LogitsOf(std::span<const float> residuals, int64_t count) {
+    const auto engine = model::Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = 1}).value();
+    model::Logits logits;
+    const absl::Status status =
+        engine->Logits(Rows(Tokens(count), count), residuals, model::NeverInterrupted,
+                       [&](int64_t, std::span<const float> row) { logits.emplace_back(row.begin(), row.end()); });
+    EXPECT_TRUE(status.ok()) << status;
+    return logits;
+  }
+
   struct Setting {
     MemoryLimits limits;
     int64_t tile_rows = 64;

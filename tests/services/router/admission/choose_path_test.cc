@@ -179,6 +179,24 @@ TEST(ChoosePathTest, WithoutAPredictionThePapersRule) {
   EXPECT_EQ(ChoosePath(kDefaults, {}, 5000, true, Forecast(1, 2)).way, std::nullopt) << "the paper's policy";
 }
 
+TEST(ChoosePathTest, WhatTheClientAsksForGoesFirst) {
+  const PathSettings unified{.unified = true};
+  for (const PathSettings& settings : {kDefaults, kPredicted, unified}) {
+    for (const uint32_t new_tokens : {1u, 100000u}) {
+      const auto ask = [&](PromptWay way, const NodeLoad& load = {}) {
+        return ChoosePath(settings, load, new_tokens, true, Forecast(1, 2, 3), way);
+      };
+      EXPECT_EQ(ask(PromptWay::kChunked).path, PrefillPath::kChunked);
+      for (const PromptWay way : {PromptWay::kInPlace, PromptWay::kStreamed}) {
+        EXPECT_EQ(ask(way).path, PrefillPath::kWholeMachine);
+        EXPECT_EQ(ask(way, {.decoding = 1}).path, PrefillPath::kSplit);
+        EXPECT_EQ(ask(way).way, way);
+      }
+    }
+  }
+  EXPECT_EQ(ChoosePath(kDefaults, {}, 7, true, {}, PromptWay::kStreamed).reason, "7 new tokens, streamed as asked");
+}
+
 TEST(ChoosePathTest, APredictionIsSaidOfThePromptByItself) {
   PathForecast forecast = Forecast(2, 5, 4);
   forecast.for_client = {0.41234, 0.9, 0.5};

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace moestro::router {
 namespace {
 
@@ -46,6 +48,18 @@ TEST(RequestFieldsTest, ReadsPenaltiesBiasesAndStops) {
   EXPECT_EQ(input.frequency_penalty, 1.0f);
   EXPECT_EQ(input.repetition_penalty, 1.5f);
   EXPECT_THAT(input.logit_bias, ElementsAre(std::pair(5, -100.0f), std::pair(7, 1.5f)));
+}
+
+TEST(RequestFieldsTest, ReadsTheWay) {
+  for (const PromptWay way : kPromptWays) {
+    Reading reading(absl::StrCat(R"({"way": ")", WayName(way), "\"}"));
+    EXPECT_EQ(ReadGenerateFields(reading.fields, reading.text).way, way);
+  }
+  Reading none("{}");
+  EXPECT_EQ(ReadGenerateFields(none.fields, none.text).way, std::nullopt);
+  Reading other(R"({"way": "in place"})");
+  ReadGenerateFields(other.fields, other.text);
+  EXPECT_EQ(other.status.message(), "way: must be chunked, in_place or streamed");
 }
 
 TEST(RequestFieldsTest, ReadsConstraints) {

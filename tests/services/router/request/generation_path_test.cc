@@ -137,6 +137,30 @@ TEST(GenerationPathTest, PrefillThatRefusesIsAsGoodAsDown) {
   EXPECT_EQ(node.leases(), 0u);
 }
 
+TEST(GenerationPathTest, TheWayThatIsAskedForOrAnError) {
+  FakeNode node(kAllToPrefill);
+  GenerateJob job = Job();
+  job.way = PromptWay::kChunked;
+  Result result = RunJob(node, job);
+  EXPECT_EQ(result.ids, Expected(6));
+  EXPECT_EQ(result.notice.path, PrefillPath::kChunked);
+  FakeNode other(kAllToDecode);
+  job.way = PromptWay::kStreamed;
+  result = RunJob(other, job);
+  EXPECT_EQ(result.ids, Expected(6));
+  EXPECT_EQ(other.way, PromptWay::kStreamed);
+  EXPECT_TRUE(other.way_required);
+  EXPECT_EQ(RunJob(other, Job()).notice.path, PrefillPath::kChunked);
+  other.prefill_refuses = true;
+  EXPECT_TRUE(absl::IsFailedPrecondition(RunJob(other, job).status));
+  EXPECT_EQ(other.leases(), 0u);
+  other.downtime = std::chrono::hours(5);
+  other.Kill(Role::kPrefill);
+  other.roles.ReportDown(Role::kPrefill);
+  EXPECT_TRUE(absl::IsUnavailable(RunJob(other, job).status));
+  EXPECT_EQ(other.leases(), 0u);
+}
+
 TEST(GenerationPathTest, APredictionIsToldToPrefillAndCompared) {
   FakeNode node({.predicted = true});
   node.policy.SetCosts(Role::kDecode, {{.way = PromptWay::kChunked, .points = {{1000, 8.0}}}});

@@ -373,6 +373,15 @@ TEST(PrepareTest, AKeyBoundsTokens) {
               HasSubstr("the API key allows 10 (context)"));
 }
 
+TEST(PrepareTest, DecodeScoresNothing) {
+  const ServedModel model = Model();
+  const auto score = [&](PromptWay way) {
+    return PrepareScore({.text = TokenList(3, 1), .top = 0, .way = way}, model, {}, "id");
+  };
+  EXPECT_THAT(Refusal(score(PromptWay::kChunked).status()), HasSubstr("way"));
+  for (const PromptWay way : {PromptWay::kInPlace, PromptWay::kStreamed}) EXPECT_EQ(score(way)->way, way);
+}
+
 TEST(PrepareTest, ScoreFillsTheContext) {
   const ServedModel model = Model();
   const auto job = PrepareScore({.text = TokenList(20, 1), .top = 100}, model, {}, "id");

@@ -13,9 +13,9 @@ using Fault = FakeNode::Fault;
 
 const ScoreJob kJob{.request_id = "id", .fingerprint = testing::kWeights, .tokens = {3, 1, 4, 1, 5}, .top = 2};
 
-std::vector<ScoredToken> RunScoring(FakeNode& node, absl::Status& status) {
+std::vector<ScoredToken> RunScoring(FakeNode& node, absl::Status& status, const ScoreJob& job = kJob) {
   std::vector<ScoredToken> all;
-  Scoring scoring(kJob, node.Environment(), node.Call(), [&](std::vector<ScoredToken> scores) {
+  Scoring scoring(job, node.Environment(), node.Call(), [&](std::vector<ScoredToken> scores) {
     all.insert(all.end(), scores.begin(), scores.end());
     return absl::OkStatus();
   });
@@ -64,6 +64,23 @@ TEST(ScoringTest, PrefillThatRefusesIsNamed) {
   RunScoring(node, status);
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_EQ(status.message(), "scoring needs the prefill role: prefill: the pool has another layout");
+  EXPECT_EQ(node.leases(), 0u);
+}
+
+// No other way will do.
+TEST(ScoringTest, TheWayThatIsAskedForOrAnError) {
+  FakeNode node;
+  ScoreJob job = kJob;
+  absl::Status status;
+  RunScoring(node, status, job);
+  EXPECT_FALSE(node.way || node.way_required);
+  job.way = PromptWay::kStreamed;
+  ExpectAllPositions(RunScoring(node, status, job));
+  EXPECT_EQ(node.way, PromptWay::kStreamed);
+  EXPECT_TRUE(node.way_required);
+  node.prefill_refuses = true;
+  RunScoring(node, status, job);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_EQ(node.leases(), 0u);
 }
 
