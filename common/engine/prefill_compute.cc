@@ -45,15 +45,21 @@ absl::Status CheckRun(const weights::ModelSpec& spec, const PromptRun& run) {
       absl::StrFormat("%d rows want logits, a streamed run gives %d at most", wanted.size(), model::kLogitRows));
 }
 
-bool EndsLayers(const weights::ModelSpec& spec, const LayerStep& step) {
-  return step.layer + 1 == spec.num_layers && (step.kind == StepKind::kDense || step.kind == StepKind::kSharedExpert);
+std::vector<Module> ModulesFrom(int64_t first_layer, std::vector<Module> modules) {
+  std::erase_if(modules, [&](const Module& module) { return module.layer < first_layer; });
+  return modules;
 }
 
-absl::Status FetchResiduals(const weights::ModelSpec& spec, const LayerStep& step, const float* from,
-                            std::span<float> to, device::Stream& stream) {
-  if (to.empty() || !EndsLayers(spec, step)) return absl::OkStatus();
-  return stream.CopyToHost(reinterpret_cast<uint8_t*>(to.data()), reinterpret_cast<const uint8_t*>(from),
-                           static_cast<int64_t>(to.size_bytes()));
+absl::Status MoveResiduals(const weights::ModelSpec& spec, const LayerStep& step, int64_t first_layer,
+                           std::span<float> on_host, float* on_device, device::Stream& stream) {
+  if (on_host.empty()) return absl::OkStatus();
+  auto* const host = reinterpret_cast<uint8_t*>(on_host.data());
+  auto* const device = reinterpret_cast<uint8_t*>(on_device);
+  const auto bytes = static_cast<int64_t>(on_host.size_bytes());
+  if (step.kind == StepKind::kEmbed && first_layer > 0) return stream.CopyToDevice(device, host, bytes);
+  const bool ends_layer = step.kind == StepKind::kDense || step.kind == StepKind::kSharedExpert;
+  if (ends_layer && step.layer + 1 == spec.num_layers) return stream.CopyToHost(host, device, bytes);
+  return absl::OkStatus();
 }
 
 }  // namespace moestro::engine

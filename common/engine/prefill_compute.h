@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -40,8 +41,10 @@ struct PromptRun {
   model::MlaForm form = model::MlaForm::kUnabsorbed;
   int64_t passes = 1;
   int64_t spare_bytes = 0;  // of device memory, beside ActivationBytes: the computation may take them
-  // [rows, hidden_size], host memory for what the last layer leaves; empty: not wanted
+  // [rows, hidden_size], host memory. With first_layer > 0 it has what the layers before have left of the rows. It gets
+  // what the last layer leaves. Empty: neither.
   std::span<float> residuals = {};
+  int64_t first_layer = 0;  // the KV of the rows in earlier layers is in the pages
 
   IndexRange PassRows(int64_t pass) const { return EvenPart(std::ssize(rows), pass, passes); }
   int64_t max_pass_rows() const { return CeilDiv(std::ssize(rows), passes); }
@@ -56,11 +59,12 @@ struct PromptRun {
 // want logits, all in the last pass.
 absl::Status CheckRun(const weights::ModelSpec& spec, const PromptRun& run);
 
-// Whether the step ends the last layer: residuals are complete when it is done.
-bool EndsLayers(const weights::ModelSpec& spec, const LayerStep& step);
-// After such a step puts the copy of the residuals, at `from` on the device, on the stream; after others nothing.
-absl::Status FetchResiduals(const weights::ModelSpec& spec, const LayerStep& step, const float* from,
-                            std::span<float> to, device::Stream& stream);
+// The modules of a run that begins at this layer.
+std::vector<Module> ModulesFrom(int64_t first_layer, std::vector<Module> modules);
+// After the step that embeds, in a run that does not begin at the first layer, puts the copy of the residuals to the
+// device on the stream; after the step that ends the last layer the copy to the host; after others nothing.
+absl::Status MoveResiduals(const weights::ModelSpec& spec, const LayerStep& step, int64_t first_layer,
+                           std::span<float> on_host, float* on_device, device::Stream& stream);
 
 // The steps of a run on one device: of a prompt, or of a rank's share of one.
 class StepCompute {

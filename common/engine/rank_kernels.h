@@ -69,7 +69,7 @@ class RankKernels {
   virtual device::Kernel Dense(const StagedModule& dense) = 0;
   virtual device::Kernel SharedExpert(const StagedModule& router) = 0;
   // What they carry from layer to layer: F32 [rows, hidden], device memory of the run.
-  virtual const float* residuals() const = 0;
+  virtual float* residuals() const = 0;
   virtual device::Kernel Head(const StagedModule& slice) = 0;
   virtual absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
 

@@ -13,6 +13,7 @@
 #include "common/process/choice.h"
 #include "common/process/cpu_options.h"
 #include "common/process/node_options.h"
+#include "common/roofline/traffic.h"
 
 namespace moestro::prefill {
 
@@ -39,11 +40,17 @@ enum class PrefillActivations { kAuto, kFp8, kBf16 };
 inline constexpr std::array<Choice<PrefillActivations>, 3> kPrefillActivationsWords = {
     {{"auto", PrefillActivations::kAuto}, {"fp8", PrefillActivations::kFp8}, {"bf16", PrefillActivations::kBf16}}};
 
+// How the devices that share a prompt share its experts: every device sees all rows, or those that its experts have.
+// Standard is for comparison: it sends more where experts are many.
+inline constexpr std::array<Choice<roofline::ExpertParallelism>, 2> kExpertParallelismWords = {
+    {{"small", roofline::ExpertParallelism::kSmall}, {"standard", roofline::ExpertParallelism::kStandard}}};
+
 // Whether and how prompts are streamed (stream/README.md).
 struct StreamConfig {
-  std::string device = "none";             // none: prompts are computed in place; host; cuda:N
-  std::string devices;                     // instead: several that share prompts, as a list of host and N
-  std::string borrow_device = "none";      // decode's device, for whole-machine prompts while decode has no work
+  std::string device = "none";         // none: prompts are computed in place; host; cuda:N
+  std::string devices;                 // instead: several that share prompts, as a list of host and N
+  std::string borrow_device = "none";  // decode's device, for whole-machine prompts while decode has no work
+  roofline::ExpertParallelism expert_parallel = roofline::ExpertParallelism::kSmall;  // of several devices
   double device_timeout_seconds = 4;       // a device that others wait for counts as hung after this long
   int64_t memory_bytes = 0;                // of each device; 0: all of a GPU's, 4 GiB of the host's
   int64_t dense_bytes = int64_t{1} << 30;  // part of these for staged weights other than routed experts

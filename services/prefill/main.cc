@@ -46,6 +46,9 @@ int main(int argc, char** argv) {
   app.add_option(
       "--device-timeout-seconds", stream.device_timeout_seconds,
       "With several devices: one that the others wait for is dropped after this long without a sign of life");
+  moestro::AddChoice(app, "--expert-parallel", moestro::prefill::kExpertParallelismWords, stream.expert_parallel,
+                     "With several devices: small (SmallEP: all rows to all), or standard (a row to its experts), for "
+                     "comparison");
   app.add_option("--device-memory", stream.memory_bytes,
                  "Memory to use on each device (8GB); 0: all of a GPU's, 4 GiB of the host's")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));

@@ -41,6 +41,9 @@ struct PrefillMetrics {
                                           "1 if streamed prompts round the inputs of FP8 weights to FP8, else 0")),
         lost_devices(registry.AddCounter("moestro_prefill_devices_lost_total",
                                          "Devices that failed, stalled or were reclaimed during a prompt on several")),
+        repeated_layers(registry.AddCounter("moestro_prefill_repeated_layers_total",
+                                            "Layers of prompts on several devices that were begun again because a "
+                                            "device failed or stalled")),
         named_devices(registry.AddGauge("moestro_prefill_devices_named", "Devices that the settings name for prompts")),
         open_devices(registry.AddGauge("moestro_prefill_devices_open", "Of these, devices that could be opened")),
         ring_slots(registry.AddGauge("moestro_prefill_ring_slots",
@@ -76,6 +79,7 @@ struct PrefillMetrics {
   prometheus::Gauge& devices;
   prometheus::Gauge& fp8_activations;
   prometheus::Counter& lost_devices;
+  prometheus::Counter& repeated_layers;
   prometheus::Gauge& named_devices;
   prometheus::Gauge& open_devices;
   prometheus::Gauge& ring_slots;

@@ -76,24 +76,42 @@ DistributedPrefill MultiDevicePrefill::GroupOf(const std::vector<SelectedDevice>
   return {spec_,
           weights_,
           std::move(setups),
-          {.limits = options_.limits,
+          {.experts = options_.experts,
+           .limits = options_.limits,
            .new_group = [timeout](int ranks) { return NewInProcessRankGroup(ranks, {.timeout_seconds = timeout}); },
            .patience_seconds = timeout}};
+}
+
+int64_t MultiDevicePrefill::PassesOf(const std::vector<SelectedDevice>& selected, IndexRange positions,
+                                     model::MlaForm form) const {
+  if (selected.size() < 2) return 0;
+  const DistributedPrefill group = GroupOf(selected);
+  for (int64_t passes = 1; passes <= positions.size(); ++passes) {
+    if (passes > 1 && CeilDiv(positions.size(), passes) < options_.limits.min_pass_rows) return 0;
+    bool fits = true;
+    // Each: how evenly ranks share its rows depends on where it begins. The last has most before it.
+    for (int64_t pass = passes - 1; fits && pass >= 0; --pass) {
+      const IndexRange part = EvenPart(positions.size(), pass, passes);
+      fits = group.CheckFits({positions.begin + part.begin, positions.begin + part.end}, form).ok();
+    }
+    if (fits) return passes;
+  }
+  return 0;
 }
 
 absl::Status MultiDevicePrefill::CheckFits(IndexRange positions, model::MlaForm form) {
   const std::vector<SelectedDevice> selected = Select();
   if (selected.empty()) return absl::UnavailableError("no device is available now");
-  if (selected.size() > 1 && GroupOf(selected).CheckFits(positions, form).ok()) return absl::OkStatus();
+  if (PassesOf(selected, positions, form) > 0) return absl::OkStatus();
   return selected[0].device->single->CheckFits(positions, form);
 }
 
-absl::Status MultiDevicePrefill::CheckFitsTogether(IndexRange positions, model::MlaForm form, int64_t devices) const {
+int64_t MultiDevicePrefill::PassesTogether(IndexRange positions, model::MlaForm form, int64_t devices) const {
   std::vector<SelectedDevice> group;
   for (const PromptDevice& device : std::span(devices_).first(static_cast<size_t>(devices))) {
     group.push_back({&device, nullptr});
   }
-  return GroupOf(group).CheckFits(positions, form);
+  return PassesOf(group, positions, form);
 }
 
 absl::Status MultiDevicePrefill::Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages,
@@ -105,21 +123,70 @@ absl::Status MultiDevicePrefill::Run(std::span<const model::EngineRow> rows, std
   reports_.clear();
   if (rows.empty()) return absl::InvalidArgumentError("a streamed run needs rows");
   std::vector<SelectedDevice> selected = Select();
-  while (selected.size() > 1) {
-    DistributedPrefill ranks = GroupOf(selected);
-    const int64_t begin = rows.front().position;
-    if (const absl::Status fits = ranks.CheckFits({begin, begin + std::ssize(rows)}, form); !fits.ok()) {
-      spdlog::info("{} tokens run on one device: {}", rows.size(), std::string(fits.message()));
-      selected.resize(1);
+  IndexRange left{0, std::ssize(rows)};
+  while (selected.size() > 1 && left.size() > 0) {
+    const int64_t begin = rows[static_cast<size_t>(left.begin)].position;
+    const int64_t passes = PassesOf(selected, {begin, begin + left.size()}, form);
+    if (passes == 0) {
+      spdlog::info("{} tokens run on one device: they do not fit all together", left.size());
       break;
     }
-    const absl::Status status = ranks.Run(rows, pages, form, interrupted, events, on_logits);
+    const IndexRange planned = left;
+    const size_t devices = selected.size();
+    for (int64_t i = 0; i < passes && selected.size() == devices; ++i) {
+      const IndexRange part = EvenPart(planned.size(), i, passes);
+      const IndexRange pass{planned.begin + part.begin, planned.begin + part.end};
+      MOE_RETURN_IF_ERROR(RunPass(pass, rows, pages, form, interrupted, events, on_logits, selected));
+      left.begin = pass.end;
+    }
+  }
+  return left.size() == 0 ? absl::OkStatus()
+                          : RunPass(left, rows, pages, form, interrupted, events, on_logits, selected);
+}
+
+absl::Status MultiDevicePrefill::RunPass(IndexRange pass, std::span<const model::EngineRow> all_rows,
+                                         std::span<const kv::KvPages> pages, model::MlaForm form,
+                                         absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+                                         absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits,
+                                         std::vector<SelectedDevice>& selected) {
+  const auto rows = all_rows.subspan(static_cast<size_t>(pass.begin), static_cast<size_t>(pass.size()));
+  const auto in_all = [&](IndexRange range) { return IndexRange{pass.begin + range.begin, pass.begin + range.end}; };
+  StreamEvents own{.on_layer =
+                       [&](IndexRange range, int64_t layer) {
+                         if (events.on_layer) events.on_layer(in_all(range), layer);
+                       },
+                   .on_pass =
+                       [&](IndexRange range) {
+                         if (events.on_pass) events.on_pass(in_all(range));
+                       },
+                   .on_step = events.on_step};
+  if (!events.residuals.empty()) {
+    own.residuals = events.residuals.subspan(static_cast<size_t>(pass.begin * spec_.hidden_size),
+                                             static_cast<size_t>(pass.size() * spec_.hidden_size));
+  }
+  const auto on_own_logits = [&](int64_t row, std::span<const float> logits) { on_logits(pass.begin + row, logits); };
+  const int64_t begin = rows.front().position;
+  std::vector<float> kept;  // where nobody asks for residuals
+  while (selected.size() > 1) {
+    DistributedPrefill ranks = GroupOf(selected);
+    if (!ranks.CheckFits({begin, begin + std::ssize(rows)}, form).ok()) break;  // with fewer devices than planned
+    const absl::Status status = ranks.Run(rows, pages, form, interrupted, own, on_own_logits);
     Account(ranks, selected);
     if (status.ok() || ranks.failed_ranks().empty()) return status;
-    Drop(ranks, status, selected);
+    if (DistributedPrefill::Kept& done = ranks.kept(); done.layers > 0) {
+      if (own.residuals.empty()) {
+        kept.resize(done.residuals.size());
+        own.residuals = kept;
+      }
+      std::ranges::copy(done.residuals, own.residuals.begin());
+      own.first_layer = done.layers;
+    } else {
+      counters_.repeated_layers += ranks.layers_done();
+    }
+    Drop(ranks, status, own.first_layer, selected);
   }
   if (selected.empty()) return absl::UnavailableError("no device is available now");
-  return RunSingle(selected[0], rows, pages, form, interrupted, events, on_logits);
+  return RunSingle(selected[0], rows, pages, form, interrupted, own, on_own_logits);
 }
 
 void MultiDevicePrefill::Account(const DistributedPrefill& ranks, const std::vector<SelectedDevice>& selected) {
@@ -133,7 +200,7 @@ void MultiDevicePrefill::Account(const DistributedPrefill& ranks, const std::vec
   counters_.lost_devices += std::ssize(ranks.failed_ranks());
 }
 
-void MultiDevicePrefill::Drop(const DistributedPrefill& ranks, const absl::Status& status,
+void MultiDevicePrefill::Drop(const DistributedPrefill& ranks, const absl::Status& status, int64_t layer,
                               std::vector<SelectedDevice>& selected) {
   std::vector<SelectedDevice> left;
   std::vector<std::string> names;
@@ -142,7 +209,7 @@ void MultiDevicePrefill::Drop(const DistributedPrefill& ranks, const absl::Statu
     names.push_back(selected[rank].device->name);
     left.push_back(std::move(selected[rank]));
   }
-  spdlog::warn("a prompt on {} devices failed and restarts on {}: {}", selected.size(),
+  spdlog::warn("a prompt on {} devices goes on from layer {} on {}: {}", selected.size(), layer,
                names.empty() ? "none" : absl::StrJoin(names, ", "), std::string(status.message()));
   selected = std::move(left);
 }

@@ -1,5 +1,6 @@
-// Computes prompts on several devices together, or on fewer when some are unusable. A device that fails costs its
-// prompt time. Prompts skip a device that hangs or is unavailable until it is back.
+// Computes prompts on several devices together, in several passes if they must, or on fewer devices when some are
+// unusable. A device that fails costs its prompt the time of the pass so far; one that its owner wants back costs none
+// of the layers that are done. Prompts skip a device that hangs or is unavailable until it is back.
 #pragma once
 
 #include <algorithm>
@@ -32,6 +33,7 @@ class MultiDevicePrefill final : public PromptPrefill {
  public:
   struct Options {
     MemoryLimits limits;  // of each device
+    roofline::ExpertParallelism experts = roofline::ExpertParallelism::kSmall;
     // How long a device that others wait for may show no sign of life.
     double timeout_seconds = 4;
   };
@@ -42,8 +44,8 @@ class MultiDevicePrefill final : public PromptPrefill {
   // All devices are of one kind.
   model::MlaForm FormFor(model::MlaForm wanted) const override { return devices_[0].single->FormFor(wanted); }
   absl::Status CheckFits(IndexRange positions, model::MlaForm form) override;
-  // Whether the first so many devices, 2 or more, can compute it together, usable now or not.
-  absl::Status CheckFitsTogether(IndexRange positions, model::MlaForm form, int64_t devices) const;
+  // The passes in which the first so many devices, usable now or not, can compute it together; 0: in none.
+  int64_t PassesTogether(IndexRange positions, model::MlaForm form, int64_t devices) const;
   absl::Status Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages, model::MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
@@ -64,9 +66,17 @@ class MultiDevicePrefill final : public PromptPrefill {
   // Devices that are usable now.
   std::vector<SelectedDevice> Select();
   DistributedPrefill GroupOf(const std::vector<SelectedDevice>& selected) const;
+  int64_t PassesOf(const std::vector<SelectedDevice>& selected, IndexRange positions, model::MlaForm form) const;
+  // These rows, after those before them: by the selected devices together, where they fit, and otherwise by the first.
+  // Devices that are lost are not selected any more.
+  absl::Status RunPass(IndexRange pass, std::span<const model::EngineRow> all_rows, std::span<const kv::KvPages> pages,
+                       model::MlaForm form, absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits,
+                       std::vector<SelectedDevice>& selected);
   void Account(const DistributedPrefill& ranks, const std::vector<SelectedDevice>& selected);
-  // Removes the devices that failed.
-  void Drop(const DistributedPrefill& ranks, const absl::Status& status, std::vector<SelectedDevice>& selected);
+  // Removes the devices that failed. layer: where the others go on.
+  void Drop(const DistributedPrefill& ranks, const absl::Status& status, int64_t layer,
+            std::vector<SelectedDevice>& selected);
   absl::Status RunSingle(const SelectedDevice& selected, std::span<const model::EngineRow> rows,
                          std::span<const kv::KvPages> pages, model::MlaForm form,
                          absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,

@@ -212,7 +212,9 @@ bool PrefillBackends::MakeGroup() {
   if (ranks.empty()) return complete;
   group_ = std::make_unique<MultiDevicePrefill>(
       model_->segment->spec(), model_->weights, std::move(ranks),
-      MultiDevicePrefill::Options{LimitsOf(config_.stream), config_.stream.device_timeout_seconds});
+      MultiDevicePrefill::Options{.limits = LimitsOf(config_.stream),
+                                  .experts = config_.stream.expert_parallel,
+                                  .timeout_seconds = config_.stream.device_timeout_seconds});
   return complete;
 }
 
@@ -307,8 +309,9 @@ absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
     if (devices == 0) continue;
     const auto shape = [&](int64_t tokens) -> std::optional<StreamShape> {
       const model::MlaForm form = form_of(tokens);
-      if (devices > 1 && group_->CheckFitsTogether({0, tokens}, form, devices).ok()) {
-        return StreamShape{form, {.devices = devices, .own_processors = is_gpu}};
+      if (devices > 1) {
+        const int64_t passes = group_->PassesTogether({0, tokens}, form, devices);
+        if (passes > 0) return StreamShape{form, {.passes = passes, .devices = devices, .own_processors = is_gpu}};
       }
       const auto plan = first.Plan(tokens, form);
       if (!plan.ok()) return std::nullopt;

@@ -198,6 +198,7 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
             metrics_.stream_seconds.Increment(run.wall_seconds);
             metrics_.devices.Set(static_cast<double>(run.devices));
             metrics_.lost_devices.Increment(static_cast<double>(run.lost_devices));
+            metrics_.repeated_layers.Increment(static_cast<double>(run.repeated_layers));
             metrics_.link_bytes.Increment(static_cast<double>(run.link_bytes));
             if (run.ring_slots > 0) {
               metrics_.ring_occupancy.Set(static_cast<double>(run.max_ring_occupancy) /

@@ -32,12 +32,13 @@ def long_answer(node):
     return node.generate_clear(LONG_PROMPT, ANSWER_TOKENS)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_greedy_tokens_do_not_depend_on_the_number_of_devices(make_node, node, repo, tmp_path, ranks):
+@pytest.mark.parametrize("ranks, experts", [(1, "small"), (2, "small"), (3, "standard"), (4, "small")])
+def test_greedy_tokens_do_not_depend_on_the_number_of_devices(make_node, node, repo, tmp_path, ranks, experts):
     """The golden prompts, chosen so that no step is a near tie; the second time after a cached prefix."""
     trace = tmp_path / "trace.json"
     golden = sorted((repo / "tests/golden/deepseek_v3_tiny").glob("prompt_*.json"))
-    flags = {"prefill": [*devices(*["host"] * ranks), "--trace-file", str(trace)], "router": SPLIT}
+    flags = {"prefill": [*devices(*["host"] * ranks), "--trace-file", str(trace), "--expert-parallel", experts],
+             "router": SPLIT}
     with make_node(flags) as several:
         for path in golden:
             prompt = json.loads(path.read_text())["prompt"]
@@ -109,6 +110,7 @@ def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
         ids, _, finished = collect(call)
         assert ids == long_answer and finished is not None
         assert node.metric("prefill", "moestro_prefill_devices") == 1 and lost() == 1
+        assert node.metric("prefill", "moestro_prefill_repeated_layers_total") == 0
         assert node.metric("decode", "moestro_decode_device_wait_seconds_total") > 0
         assert "owner wants it back" in node.log("prefill")
         node.wait_all_pages_free()

@@ -55,7 +55,9 @@ void CudaPrefill::End() {
 }
 
 uint16_t* CudaPrefill::LatentsOf(const LayerStep& step) const {
-  return activations_.latents[(step.pass * spec_.num_layers + step.layer) % kKvBuffers];
+  const int64_t layers = spec_.num_layers - run_.first_layer;
+  const int64_t layer = std::max<int64_t>(0, step.layer - run_.first_layer);  // embedding belongs to none
+  return activations_.latents[(step.pass * layers + layer) % kKvBuffers];
 }
 
 CudaRows CudaPrefill::RowsOf(const LayerStep& step) const {
@@ -84,17 +86,21 @@ absl::Status CudaPrefill::Launch(const LayerStep& step, std::span<const StagedMo
                           }});
   };
   const CudaRows rows = RowsOf(step);
+  const auto move_residuals = [&] {
+    return MoveResiduals(spec_, step, run_.first_layer, run_.PassResiduals(step.pass), activations_.residual, stream);
+  };
   const auto staged_mlps = [&] { return modules[0].FeedForward(spec_, weights_); };
   switch (step.kind) {
     case StepKind::kEmbed:
       if (step.pass == 0) MOE_RETURN_IF_ERROR(results_.Clear(activations_, stream));
       MOE_RETURN_IF_ERROR(inputs_.Copy(run_.PassRows(step.pass), activations_, stream));
-      return enqueue([this, rows](cuda::Stream native) { return inputs_.Embed(rows, native); });
+      MOE_RETURN_IF_ERROR(enqueue([this, rows](cuda::Stream native) { return inputs_.Embed(rows, native); }));
+      return move_residuals();
     case StepKind::kAttention:
       return Attention(step, modules[0].Attention(spec_, run_.form, weights_), stream, enqueue);
     case StepKind::kDense:
       MOE_RETURN_IF_ERROR(enqueue([rows, w = staged_mlps()](cuda::Stream native) { return Dense(rows, w, native); }));
-      return FetchResiduals(spec_, step, activations_.residual, run_.PassResiduals(step.pass), stream);
+      return move_residuals();
     case StepKind::kRoute:
       return enqueue(
           [rows, w = staged_mlps(), has_nan = activations_.has_nan + step.layer](cuda::Stream native) -> absl::Status {
@@ -107,7 +113,7 @@ absl::Status CudaPrefill::Launch(const LayerStep& step, std::span<const StagedMo
     case StepKind::kSharedExpert:
       MOE_RETURN_IF_ERROR(
           enqueue([rows, w = staged_mlps().dense](cuda::Stream native) { return AddSharedExpert(rows, w, native); }));
-      return FetchResiduals(spec_, step, activations_.residual, run_.PassResiduals(step.pass), stream);
+      return move_residuals();
     case StepKind::kHead: {
       const model::HeadSlice slice = modules[0].Head(weights_);
       MOE_RETURN_IF_ERROR(enqueue([this, rows, slice, norm = modules[0].FinalNorm(weights_)](cuda::Stream native) {

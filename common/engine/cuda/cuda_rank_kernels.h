@@ -43,7 +43,7 @@ class CudaRankKernels final : public RankKernels {
   device::Kernel Embed() override;
   device::Kernel Dense(const StagedModule& dense) override;
   device::Kernel SharedExpert(const StagedModule& router) override;
-  const float* residuals() const override { return activations_.residual; }
+  float* residuals() const override { return activations_.residual; }
   device::Kernel Head(const StagedModule& slice) override;
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
 

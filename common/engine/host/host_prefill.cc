@@ -39,7 +39,7 @@ absl::Status HostPrefill::Launch(const LayerStep& step, std::span<const StagedMo
                        if (stopped) return absl::CancelledError("the run has been given up");
                        return Annotate(work(), absl::StrFormat("layer %d", layer));
                      }}));
-  return FetchResiduals(spec_, step, forward_->residuals(), run_.PassResiduals(step.pass), stream);
+  return MoveResiduals(spec_, step, run_.first_layer, run_.PassResiduals(step.pass), forward_->residuals(), stream);
 }
 
 std::function<absl::Status()> HostPrefill::WorkOf(const LayerStep& step, std::span<const StagedModule> modules) {

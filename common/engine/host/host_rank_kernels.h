@@ -27,7 +27,7 @@ class HostRankKernels final : public RankKernels {
   device::Kernel Embed() override;
   device::Kernel Dense(const StagedModule& dense) override;
   device::Kernel SharedExpert(const StagedModule& router) override;
-  const float* residuals() const override { return forward_->residuals(); }
+  float* residuals() const override { return forward_->residuals(); }
   device::Kernel Head(const StagedModule& slice) override;
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
 

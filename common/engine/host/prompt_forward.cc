@@ -200,7 +200,7 @@ void PromptForward::SharedExpert(const model::MlpWeights& weights) {
   });
 }
 
-const float* PromptForward::residuals() const { return impl_->rows.View({}).residual; }
+float* PromptForward::residuals() const { return impl_->rows.View({}).residual; }
 
 void PromptForward::FinalNorm(const float* weights) {
   const ScopedAffinity pinned = impl_->context.pool.PinCaller();

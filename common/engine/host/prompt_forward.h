@@ -49,8 +49,9 @@ class PromptForward {  // one pass at a time, each function on one thread at a t
   absl::Status Route(const model::FeedForwardWeights& weights);  // INTERNAL if scores are NaN
   void Experts(const model::ExpertSlice& slice);
   void SharedExpert(const model::MlpWeights& weights);
-  //   After the last layer: F32 [rows, hidden], what the final norm reads. The memory is the same in all passes.
-  const float* residuals() const;
+  //   Between layers: F32 [rows, hidden], what they add to and the final norm reads. The memory is the same in all
+  //   passes.
+  float* residuals() const;
   //   If rows want logits: the final norm, all slices of the head.
   void FinalNorm(const float* weights);
   void Head(const model::HeadSlice& slice);

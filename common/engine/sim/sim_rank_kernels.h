@@ -22,7 +22,7 @@ class SimRankKernels final : public RankKernels {
   device::Kernel Embed() override;
   device::Kernel Dense(const StagedModule& dense) override;
   device::Kernel SharedExpert(const StagedModule& router) override;
-  const float* residuals() const override { return nullptr; }
+  float* residuals() const override { return nullptr; }
   device::Kernel Head(const StagedModule& slice) override;
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)>) override {
     return absl::OkStatus();

@@ -45,17 +45,22 @@ std::unique_ptr<RankGroup> NewInProcessRankGroup(int ranks, const collective::Sh
 // What the threads of a run share. It lives as long as one of them.
 struct DistributedPrefill::Shared {
   Shared(const weights::ModelSpec& model, const model::ModelWeights& model_weights, const Options& options,
-         const ZigZagSplit& stripes, const kv::KvPages& pages)
+         const ZigZagSplit& stripes, const kv::KvPages& pages, int64_t first_layer)
       : spec(model),
         weights(model_weights),
         experts(options.experts),
         limits(options.limits),
         split(stripes),
         revocable_pages(pages),
-        group(options.new_group(stripes.ranks())) {}
+        group(options.new_group(stripes.ranks())),
+        begun(first_layer - 1) {}
 
   // The rank's thread will do no more. `failed`: whose fault it is.
   void End(Share& share, const absl::Status& status, int failed);
+  // The rank must give its device back, which is why nobody begins another layer.
+  void Leave(int rank, const absl::Status& reason);
+  // Whether the step belongs to a layer that nobody begins any more.
+  bool EndsBefore(const Step& next);
 
   const weights::ModelSpec& spec;
   const model::ModelWeights& weights;
@@ -67,19 +72,29 @@ struct DistributedPrefill::Shared {
 
   Mutex mutex;
   Condition changed;
-  absl::Status failure ABSL_GUARDED_BY(mutex);     // the first, which ends all ranks
-  int failed_rank ABSL_GUARDED_BY(mutex) = -1;     // whose fault it is
-  int ended ABSL_GUARDED_BY(mutex) = 0;            // ranks
-  int64_t layers_done ABSL_GUARDED_BY(mutex) = 0;  // by rank 0
-  int64_t steps_done ABSL_GUARDED_BY(mutex) = 0;   // by any
+  absl::Status failure ABSL_GUARDED_BY(mutex);        // the first, which ends all ranks
+  int failed_rank ABSL_GUARDED_BY(mutex) = -1;        // whose fault it is
+  int ended ABSL_GUARDED_BY(mutex) = 0;               // ranks
+  int64_t layers_done ABSL_GUARDED_BY(mutex) = 0;     // by rank 0
+  int64_t steps_done ABSL_GUARDED_BY(mutex) = 0;      // by any
+  int64_t begun ABSL_GUARDED_BY(mutex);               // the last layer that a rank has begun
+  std::optional<int64_t> end ABSL_GUARDED_BY(mutex);  // the layer before which all ranks end early
+  absl::Status left ABSL_GUARDED_BY(mutex);           // why
+  int leaving_rank ABSL_GUARDED_BY(mutex) = -1;
 };
 
 // A rank's part of a run, and what came of it: its thread's alone until it has ended.
 struct DistributedPrefill::Share {
-  // To the rows' places in a prompt whose rows begin at `begin`.
-  void CopyResiduals(int64_t begin, int64_t hidden, std::span<float> to) const {
+  // Between the rank's rows and their places in a prompt whose rows begin at `begin`.
+  void TakeResiduals(int64_t begin, int64_t hidden, std::span<const float> from) {
+    residuals.resize(rows.size() * hidden);
     for (size_t row = 0; row < rows.size(); ++row) {
-      std::copy_n(residuals.data() + row * hidden, hidden, to.data() + (rows[row].position - begin) * hidden);
+      std::copy_n(from.data() + (rows[row].position - begin) * hidden, hidden, residuals.data() + row * hidden);
+    }
+  }
+  void GiveResiduals(std::span<const float> own, int64_t begin, int64_t hidden, std::span<float> to) const {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      std::copy_n(own.data() + row * hidden, hidden, to.data() + (rows[row].position - begin) * hidden);
     }
   }
 
@@ -103,11 +118,28 @@ void DistributedPrefill::Shared::End(Share& share, const absl::Status& status, i
   changed.notify_all();
 }
 
+void DistributedPrefill::Shared::Leave(int rank, const absl::Status& reason) {
+  MutexLock lock(mutex);
+  if (end || begun + 1 >= spec.num_layers) return;  // there is little left to do
+  end = begun + 1;
+  left = Annotate(reason, RankName(rank));
+  leaving_rank = rank;
+}
+
+bool DistributedPrefill::Shared::EndsBefore(const Step& next) {
+  MutexLock lock(mutex);
+  if (end && next.layer >= *end) return true;
+  begun = std::max(begun, next.layer);
+  return false;
+}
+
 void DistributedPrefill::RunShare(Shared& shared, Share& share) {
   const int rank = share.run.rank;
   int failed = rank;
   const auto interrupted = [&]() -> absl::Status {
-    if (share.setup.check) MOE_RETURN_IF_ERROR(share.setup.check());
+    if (share.setup.check) {
+      if (const absl::Status status = share.setup.check(); !status.ok()) shared.Leave(rank, status);
+    }
     MutexLock lock(shared.mutex);
     return shared.failure;
   };
@@ -118,13 +150,14 @@ void DistributedPrefill::RunShare(Shared& shared, Share& share) {
     ++shared.layers_done;
     shared.changed.notify_all();
   };
+  const auto ends_before = [&](const Step& next) { return shared.EndsBefore(next); };
   const auto on_logits = [&](int64_t row, std::span<const float> logits) {
     share.logits[share.rows[static_cast<size_t>(row)].position].assign(logits.begin(), logits.end());
   };
   const absl::Status status = CatchExceptions([&]() -> absl::Status {
     MOE_ASSIGN_OR_RETURN(const auto communicator, shared.group->Join(rank, *share.setup.device));
     const absl::Status run = RunRank(share.setup, shared.spec, shared.weights, shared.experts, share.run, shared.limits,
-                                     *communicator, {interrupted, on_released, on_logits}, &share.report);
+                                     *communicator, {interrupted, on_released, on_logits, ends_before}, &share.report);
     if (communicator->failed_rank() >= 0) failed = communicator->failed_rank();
     return run;
   });
@@ -148,6 +181,8 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
                                      model::MlaForm form, absl::FunctionRef<absl::Status()> interrupted,
                                      const StreamEvents& events,
                                      absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  kept_ = {};
+  layers_done_ = 0;
   reports_.assign(ranks_.size(), {});
   failed_ranks_.clear();
   in_use_.assign(ranks_.size(), {});
@@ -155,7 +190,7 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
   const int64_t begin = rows.front().position;
   const auto shared = std::make_shared<Shared>(
       spec_, weights_, options_, ZigZagSplit(begin, begin + std::ssize(rows), static_cast<int>(ranks_.size())),
-      pages.empty() ? kv::KvPages() : pages.front());
+      pages.empty() ? kv::KvPages() : pages.front(), events.first_layer);
 
   std::vector<std::shared_ptr<Share>> shares;
   std::vector<std::thread> threads(ranks_.size());
@@ -164,8 +199,9 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
     const int rank = static_cast<int>(i);
     share->setup = ranks_[i];
     share->rows = RankRows(rows, shared->split, rank);
-    if (!events.residuals.empty()) share->residuals.resize(share->rows.size() * spec_.hidden_size);
-    share->run = {&shared->split, rank, share->rows, &shared->revocable_pages, form, share->residuals};
+    if (!events.residuals.empty()) share->TakeResiduals(begin, spec_.hidden_size, events.residuals);
+    share->run = {&shared->split,    rank, share->rows, &shared->revocable_pages, form, share->residuals,
+                  events.first_layer};
     const absl::Status started = CatchExceptions([&] {
       threads[i] = std::thread([shared, share] { RunShare(*shared, *share); });
       return absl::OkStatus();
@@ -191,13 +227,24 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
     if (interruption.ok() && rank != shared->failed_rank) failed_ranks_.push_back(rank);
     threads[i].detach();
   }
+  layers_done_ = shared->layers_done;
+  // Every rank has ended before the same layer, or none.
+  const bool left = failure.ok() && reports_.front().pipeline.ended_early;
+  if (left) {
+    failed_ranks_.push_back(shared->leaving_rank);
+    kept_ = {*shared->end, std::vector<float>(rows.size() * spec_.hidden_size)};
+  }
+  const absl::Status reason = left ? shared->left : failure;
   lock.unlock();
   for (std::thread& thread : threads) {
     if (thread.joinable()) thread.join();
   }
-  MOE_RETURN_IF_ERROR(failure);
+  for (size_t i = 0; left && i < shares.size(); ++i) {
+    shares[i]->GiveResiduals(std::exchange(reports_[i].residuals, {}), begin, spec_.hidden_size, kept_.residuals);
+  }
+  MOE_RETURN_IF_ERROR(reason);
   if (!events.residuals.empty()) {
-    for (const auto& share : shares) share->CopyResiduals(begin, spec_.hidden_size, events.residuals);
+    for (const auto& share : shares) share->GiveResiduals(share->residuals, begin, spec_.hidden_size, events.residuals);
   }
   if (events.on_pass) events.on_pass({0, std::ssize(rows)});
   for (const auto& [position, numbers] : logits) on_logits(position - begin, numbers);
@@ -220,7 +267,7 @@ absl::Status DistributedPrefill::Watch(Shared& shared, absl::FunctionRef<absl::S
     lock.unlock();
     if (goes_on && events.on_step) events.on_step();
     for (; reported < layers; ++reported) {
-      if (events.on_layer) events.on_layer(rows, reported);
+      if (events.on_layer) events.on_layer(rows, events.first_layer + reported);
     }
     if (!deadline) interruption = interrupted();
     lock.lock();

@@ -48,11 +48,20 @@ class DistributedPrefill {  // one run at a time
   // As StreamPrefill::Run, by all ranks: KV and logits differ from one device's by the rounding of merged partial
   // results. on_layer is called when rank 0 has done a layer, on_step soon after steps of any rank, on_pass once, when
   // all rows are done. After a failure nothing of the run uses rows or pages any more, and no device but those of ranks
-  // that are left behind.
+  // that are left behind. One that a rank's `check` caused has lost nothing: see kept().
   absl::Status Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages, model::MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
+  // Where a run stands between two layers.
+  struct Kept {
+    int64_t layers = 0;            // that all rows have gone through, and whose KV is in the pages
+    std::vector<float> residuals;  // what they have left: [rows, hidden_size]; nothing if layers is 0
+  };
+  // What is left of the last run, which failed: another may begin there.
+  Kept& kept() { return kept_; }
+  // Layers that rank 0 has done in the last run.
+  int64_t layers_done() const { return layers_done_; }
   // Of the last run; empty for ranks that were left behind.
   const std::vector<RankReport>& reports() const { return reports_; }
   // Whose fault it was that the last run failed; nobody's if it was interrupted.
@@ -71,6 +80,8 @@ class DistributedPrefill {  // one run at a time
   const model::ModelWeights& weights_;
   const std::vector<RankSetup> ranks_;
   const Options options_;
+  Kept kept_;
+  int64_t layers_done_ = 0;
   std::vector<RankReport> reports_;
   std::vector<int> failed_ranks_;
   std::vector<std::weak_ptr<const void>> in_use_;

@@ -90,6 +90,9 @@ absl::Status RankCompute::Launch(const engine::LayerStep& step, std::span<const 
     }
     return stream.Launch(std::move(kernel));
   };
+  const auto move_residuals = [&] {
+    return MoveResiduals(spec_, step, run_.first_layer, run_.residuals, kernels_.residuals(), stream);
+  };
   switch (step.kind) {
     case StepKind::kAttention:
       return Attention(modules[0], stream, stopped, launch);
@@ -102,18 +105,29 @@ absl::Status RankCompute::Launch(const engine::LayerStep& step, std::span<const 
     case StepKind::kCombine:
       return experts_.Combine({stream, stopped}, launch);
     case StepKind::kEmbed:
-      return launch(kernels_.Embed());
+      MOE_RETURN_IF_ERROR(launch(kernels_.Embed()));
+      return move_residuals();
     case StepKind::kDense:
       MOE_RETURN_IF_ERROR(launch(kernels_.Dense(modules[0])));
-      return FetchResiduals(spec_, step, kernels_.residuals(), run_.residuals, stream);
+      return move_residuals();
     case StepKind::kSharedExpert:
       MOE_RETURN_IF_ERROR(launch(kernels_.SharedExpert(modules[0])));
-      return FetchResiduals(spec_, step, kernels_.residuals(), run_.residuals, stream);
+      return move_residuals();
     case StepKind::kHead:
       return launch(kernels_.Head(modules[0]));
   }
   MOE_CHECK(false);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<float>> RankCompute::Residuals() {
+  std::vector<float> residuals(static_cast<size_t>(run_.own_rows() * spec_.hidden_size));
+  if (residuals.empty()) return residuals;
+  MOE_RETURN_IF_ERROR(exchange_stream_->CopyToHost(reinterpret_cast<uint8_t*>(residuals.data()),
+                                                   reinterpret_cast<const uint8_t*>(kernels_.residuals()),
+                                                   std::ssize(residuals) * static_cast<int64_t>(sizeof(float))));
+  MOE_RETURN_IF_ERROR(exchange_stream_->Synchronize());
+  return residuals;
 }
 
 absl::Status RankCompute::Attention(const engine::StagedModule& module, device::Stream& stream,

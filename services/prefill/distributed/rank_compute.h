@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/collective/communicator.h"
 #include "common/engine/prefill_compute.h"
 #include "common/engine/rank_kernels.h"
@@ -40,6 +41,9 @@ class RankCompute final : public engine::StepCompute {
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
     return kernels_.Logits(on_logits);
   }
+  // After a run that has ended early, between two layers: what they carry on, of the rank's rows, F32 [rows,
+  // hidden_size].
+  absl::StatusOr<std::vector<float>> Residuals();
   // The run is over, however it ended: nothing of it is on a stream any more.
   void End();
 

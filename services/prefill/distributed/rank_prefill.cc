@@ -19,6 +19,7 @@ constexpr int64_t kHeadSlices = 4;
 std::vector<engine::Module> ModulesOf(const weights::ModelSpec& spec, const model::ModelWeights& weights,
                                       const RankRun& run, const MemoryLimits& limits) {
   std::vector<engine::Module> modules = engine::ListModules(spec, weights, run.form, limits.dense_bytes / kHeadSlices);
+  modules = engine::ModulesFrom(run.first_layer, std::move(modules));
   const IndexRange own = roofline::RankExperts(spec, run.rank, run.ranks());
   const bool has_logits = std::ranges::any_of(run.rows, &model::EngineRow::needs_logits);
   std::erase_if(modules, [&](const engine::Module& module) {
@@ -68,8 +69,12 @@ absl::Status RunPart(const RankSetup& setup, const weights::ModelSpec& spec, con
   RankCompute compute(spec, *setup.device, communicator, *setup.kernels, *exchange);
   const absl::Status status = CatchExceptions([&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(compute.Begin(run));
-    MOE_RETURN_IF_ERROR(
-        RunPipeline(*setup.device, schedule, compute, callbacks.interrupted, callbacks.on_released, &report.pipeline));
+    MOE_RETURN_IF_ERROR(RunPipeline(*setup.device, schedule, compute, callbacks.interrupted, callbacks.on_released,
+                                    &report.pipeline, callbacks.ends_before));
+    if (report.pipeline.ended_early) {
+      MOE_ASSIGN_OR_RETURN(report.residuals, compute.Residuals());
+      return absl::OkStatus();
+    }
     return compute.Logits(callbacks.on_logits);
   });
   compute.End();

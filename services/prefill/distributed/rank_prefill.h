@@ -23,7 +23,8 @@ namespace moestro::prefill {
 struct RankSetup {
   device::Device* device = nullptr;
   engine::RankKernels* kernels = nullptr;
-  // Asked by the rank's thread every few milliseconds; its error ends the rank, by its own fault. May be null.
+  // Asked by the rank's thread every few milliseconds. Its error says that the device must be given back: all ranks end
+  // before the next layer that none has begun, by this rank's fault. May be null.
   std::function<absl::Status()> check = nullptr;
   // Keeps all of it, and what it refers to, as long as a thread uses it; null: it outlives all threads.
   std::shared_ptr<void> owner = nullptr;
@@ -32,6 +33,7 @@ struct RankSetup {
 struct RankReport {
   MemoryPlan plan;
   PipelineReport pipeline;
+  std::vector<float> residuals;  // of a run that ended early: what the layers so far have left of the rank's rows
   collective::OperationCounters exchanges[collective::kOperations];
 };
 
@@ -40,6 +42,8 @@ struct RankCallbacks {
   absl::FunctionRef<void(const Step& step)> on_released;
   // row: of the rank's.
   absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits;
+  // As RunPipeline's; all ranks end before the same layer.
+  absl::FunctionRef<bool(const Step& next)> ends_before = NeverEndsEarly;
 };
 
 // Shares of a prompt as rows of the ranks: run.rows refers to them.
@@ -50,8 +54,8 @@ absl::StatusOr<MemoryPlan> PlanRank(const RankSetup& setup, const weights::Model
                                     const model::ModelWeights& weights, roofline::ExpertParallelism experts,
                                     const RankRun& run, const MemoryLimits& limits);
 
-// Returns OK when all ranks are done and the KV of all rows is in the pages. A failure of this rank, an exception
-// included, becomes everybody's. Runs on the thread that has joined the communicator.
+// Returns OK when all ranks are done, or have ended early, and the KV of all rows is in the pages. A failure of this
+// rank, an exception included, becomes everybody's. Runs on the thread that has joined the communicator.
 absl::Status RunRank(const RankSetup& setup, const weights::ModelSpec& spec, const model::ModelWeights& weights,
                      roofline::ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits,
                      collective::Communicator& communicator, const RankCallbacks& callbacks, RankReport* report);

@@ -61,13 +61,14 @@ class Pipeline {
     return absl::OkStatus();
   }
 
-  absl::Status Run(absl::FunctionRef<absl::Status()> interrupted,
-                   absl::FunctionRef<void(const Step& step)> on_released) {
+  absl::Status Run(absl::FunctionRef<absl::Status()> interrupted, absl::FunctionRef<void(const Step& step)> on_released,
+                   absl::FunctionRef<bool(const Step& next)> ends_before) {
     report_.begin = device_.Now();
     std::thread loader([this] { RunThread([this] { return Load(); }); });
     std::thread unloader([this] { RunThread([this] { return Unload(); }); });
-    const absl::Status status = CatchExceptions([&] { return Compute(interrupted, on_released); });
+    const absl::Status status = CatchExceptions([&] { return Compute(interrupted, on_released, ends_before); });
     if (!status.ok()) signals_.Fail(status);
+    if (report_.ended_early) signals_.Fail(absl::CancelledError("the run has ended early"));  // the other threads, too
     loader.join();
     unloader.join();
     // What is still on a stream after a failure uses memory that is about to go.
@@ -83,7 +84,7 @@ class Pipeline {
     counters.ring_slots = schedule_.ring_slots;
     counters.slot_wait_seconds = slot_wait_seconds_;
     counters.max_ring_occupancy = max_ring_occupancy_;
-    return signals_.status();
+    return report_.ended_early ? status : signals_.status();
   }
 
  private:
@@ -136,16 +137,22 @@ class Pipeline {
   // --- model: the caller's thread ---
 
   absl::Status Compute(absl::FunctionRef<absl::Status()> interrupted,
-                       absl::FunctionRef<void(const Step& step)> on_released) {
+                       absl::FunctionRef<void(const Step& step)> on_released,
+                       absl::FunctionRef<bool(const Step& next)> ends_before) {
     int64_t reported = 0;
     const auto poll = [&] {
       const int64_t released = signals_.count(RunSignals::kReleased);
       while (reported < released) on_released(schedule_.steps[reported++]);
       return interrupted();
     };
-    const int64_t count = std::ssize(schedule_.steps);
+    int64_t count = std::ssize(schedule_.steps);
     for (int64_t s = 0; s < count; ++s) {
       MOE_RETURN_IF_ERROR(poll());
+      if (ends_before(schedule_.steps[s])) {
+        report_.ended_early = true;
+        count = s;
+        break;
+      }
       const int64_t former = std::max(s - kStepWindow, schedule_.steps[s].after_step);
       if (former >= 0) MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kReleased, former, poll));
       const int64_t staged = schedule_.steps[s].staged;
@@ -153,7 +160,7 @@ class Pipeline {
       MOE_RETURN_IF_ERROR(LaunchStep(s));
       signals_.Add(RunSignals::kLaunched);
     }
-    MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kReleased, count - 1, poll));
+    if (count > 0) MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kReleased, count - 1, poll));
     while (reported < count) on_released(schedule_.steps[reported++]);
     return absl::OkStatus();
   }
@@ -256,10 +263,11 @@ class Pipeline {
 
 absl::Status RunPipeline(Device& device, const Schedule& schedule, engine::StepCompute& compute,
                          absl::FunctionRef<absl::Status()> interrupted,
-                         absl::FunctionRef<void(const Step& step)> on_released, PipelineReport* report) {
+                         absl::FunctionRef<void(const Step& step)> on_released, PipelineReport* report,
+                         absl::FunctionRef<bool(const Step& next)> ends_before) {
   Pipeline pipeline(device, schedule, compute, *report);
   MOE_RETURN_IF_ERROR(pipeline.Prepare());
-  return pipeline.Run(interrupted, on_released);
+  return pipeline.Run(interrupted, on_released, ends_before);
 }
 
 }  // namespace moestro::prefill

@@ -21,13 +21,19 @@ struct PipelineReport {
   StreamCounters counters;
   Timeline timeline;  // of the steps that were done
   double begin = 0;   // on the device's clock
+  bool ended_early = false;
 };
+
+// A run that goes on to its end.
+inline bool NeverEndsEarly(const Step& /*next*/) { return false; }
 
 // `interrupted` is asked before every step and every few milliseconds, on_released called for every step that is done,
 // in order; both by the calling thread. Returns the first failure of any thread or stream; then, too, all threads have
-// ended, nothing is on a stream, and all memory is back. `compute` has begun its run.
+// ended, nothing is on a stream, and all memory is back. `compute` has begun its run. `ends_before` is asked once
+// before every step; true: OK as soon as all steps before it are done.
 absl::Status RunPipeline(device::Device& device, const Schedule& schedule, engine::StepCompute& compute,
                          absl::FunctionRef<absl::Status()> interrupted,
-                         absl::FunctionRef<void(const Step& step)> on_released, PipelineReport* report);
+                         absl::FunctionRef<void(const Step& step)> on_released, PipelineReport* report,
+                         absl::FunctionRef<bool(const Step& next)> ends_before = NeverEndsEarly);
 
 }  // namespace moestro::prefill

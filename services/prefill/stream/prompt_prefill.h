@@ -22,6 +22,8 @@ struct StreamEvents {
   // Unless empty: [rows, hidden_size], for what the last layer leaves. What on_pass names is there. With Engine::Logits
   // any number of rows have logits.
   std::span<float> residuals = {};
+  // Above 0: the run begins at this layer. The layers before have left their KV in the pages, and `residuals`.
+  int64_t first_layer = 0;
 };
 
 class PromptPrefill {  // one run at a time

@@ -50,8 +50,9 @@ absl::Status StreamPrefill::Run(std::span<const model::EngineRow> rows, std::spa
   report_ = {};
   if (rows.empty()) return absl::InvalidArgumentError("a streamed run needs rows");
   MOE_ASSIGN_OR_RETURN(const MemoryPlan plan, Plan(std::ssize(rows), form));
-  MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(ModulesOf(form), OptionsFor(plan)));
-  const engine::PromptRun run{rows, pages, form, plan.passes, plan.spare_bytes, events.residuals};
+  const std::vector<engine::Module> modules = engine::ModulesFrom(events.first_layer, ModulesOf(form));
+  MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(modules, OptionsFor(plan)));
+  const engine::PromptRun run{rows, pages, form, plan.passes, plan.spare_bytes, events.residuals, events.first_layer};
   const absl::Status status = CatchExceptions([&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(compute_.Begin(run));
     return RunPasses(run, schedule, interrupted, events, on_logits);

@@ -73,6 +73,7 @@ void StreamCounters::Add(const StreamCounters& run) {
   max_ring_occupancy = run.max_ring_occupancy;
   devices = run.devices;
   lost_devices += run.lost_devices;
+  repeated_layers += run.repeated_layers;
   link_bytes += run.link_bytes;
 }
 

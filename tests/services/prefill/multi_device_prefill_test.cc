@@ -52,8 +52,9 @@ class MultiDevicePrefillTest : public DistributedTest {
       }
       devices.push_back(device);
     }
-    prefill_ = std::make_unique<MultiDevicePrefill>(spec(), weights_, devices,
-                                                    MultiDevicePrefill::Options{kLimits, timeout_seconds_});
+    prefill_ = std::make_unique<MultiDevicePrefill>(
+        spec(), weights_, devices,
+        MultiDevicePrefill::Options{.limits = kLimits, .experts = experts_, .timeout_seconds = timeout_seconds_});
   }
 
   // Operations of that name on the device do this first.
@@ -65,20 +66,39 @@ class MultiDevicePrefillTest : public DistributedTest {
     On(device, "", [] { return absl::OkStatus(); });
   }
 
-  Outcome Run(absl::FunctionRef<absl::Status()> interrupted = model::NeverInterrupted,
-              const StreamEvents& events = {}) {
+  // cached: tokens that the resident engine computes before.
+  Outcome Run(absl::FunctionRef<absl::Status()> interrupted = model::NeverInterrupted, const StreamEvents& events = {},
+              int64_t cached = 0) {
     const model::TestSequence sequence(spec(), kCount);
     const kv::KvPages pages[] = {sequence.pages()};
     const std::vector<int32_t> tokens = Tokens(kCount);
     const std::vector<model::EngineRow> rows = Rows(tokens, 1);
+    if (cached > 0) FillCache(rows, {.form = kForm, .cached = cached}, pages);
     Outcome outcome;
-    outcome.status =
-        prefill_->Run(rows, pages, kForm, interrupted, events, [&](int64_t row, std::span<const float> logits) {
-          EXPECT_EQ(row, kCount - 1);
-          outcome.logits.emplace_back(logits.begin(), logits.end());
-        });
+    outcome.status = prefill_->Run(std::span(rows).subspan(static_cast<size_t>(cached)), pages, kForm, interrupted,
+                                   events, [&](int64_t row, std::span<const float> logits) {
+                                     EXPECT_EQ(row, kCount - cached - 1);
+                                     outcome.logits.emplace_back(logits.begin(), logits.end());
+                                   });
     outcome.kv = sequence.Contents(kCount);
     return outcome;
+  }
+
+  void ExpectAgreesWithTheEngine(const Outcome& outcome) {
+    const Outcome& expected = Resident(kCount, kForm, 1);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    ExpectLogitsAgree(outcome.logits, expected.logits);
+    ExpectKvAgrees(outcome.kv, expected.kv);
+  }
+
+  // Leaves every device memory for passes of about so many rows on one.
+  void Occupy(int64_t rows) {
+    for (const auto& member : members_) {
+      const int64_t pass = kLimits.dense_bytes +
+                           2 * SlotBytes(engine::ListModules(spec(), weights_, kForm, kDense / 4)) +
+                           member->compute.ActivationBytes(rows);
+      occupied_.push_back(member->host->memory->Allocate(kDeviceBytes - pass, "something else").value());
+    }
   }
 
   // Right, and on so many devices in the end after so many were lost.
@@ -101,7 +121,9 @@ class MultiDevicePrefillTest : public DistributedTest {
   }
 
   double timeout_seconds_ = 30;  // sanitizers are slow
+  roofline::ExpertParallelism experts_ = roofline::ExpertParallelism::kSmall;
   std::vector<std::unique_ptr<Member>> members_;
+  std::vector<device::Memory> occupied_;
   std::unique_ptr<MultiDevicePrefill> prefill_;
 };
 
@@ -121,6 +143,18 @@ TEST_F(MultiDevicePrefillTest, AllOfThemTogether) {
              (spec().num_layers - spec().first_dense_layers) * (experts.dispatch.sent + experts.combine.sent);
   }
   EXPECT_EQ(counters.link_bytes, bytes);
+}
+
+// A row goes to its experts only: other bytes on the links, the same tokens.
+TEST_F(MultiDevicePrefillTest, StandardExpertParallelism) {
+  AddDevices(3);
+  ExpectRuns(3, 0);
+  const int64_t small = prefill_->run_counters().link_bytes;
+  experts_ = roofline::ExpertParallelism::kStandard;
+  AddDevices(3);
+  ExpectRuns(3, 0);
+  EXPECT_GT(prefill_->run_counters().link_bytes, 0);
+  EXPECT_NE(prefill_->run_counters().link_bytes, small);
 }
 
 TEST_F(MultiDevicePrefillTest, OneDeviceIsThatDevice) {
@@ -148,6 +182,7 @@ TEST_F(MultiDevicePrefillTest, GoesOnWithoutADeviceThatFailsAndTriesItAgainNextT
   AddDevices(3);
   On(1, "run: experts", [] { return absl::DataLossError("a bit fell over"); });
   ExpectRuns(2, 1);
+  EXPECT_GE(prefill_->run_counters().repeated_layers, spec().first_dense_layers);
   Heal(1);
   ExpectRuns(3, 0);
   On(0, "copy", []() -> absl::Status { throw std::runtime_error("lost its head"); });
@@ -191,19 +226,44 @@ TEST_F(MultiDevicePrefillTest, AnInterruptionIsNobodysFault) {
   ExpectRuns(2, 0);
 }
 
-TEST_F(MultiDevicePrefillTest, WhatDoesNotFitTogetherIsComputedInPasses) {
-  AddDevices(2);
-  std::vector<device::Memory> occupied;  // but for passes of 100 rows
-  for (const auto& member : members_) {
-    const int64_t pass = kLimits.dense_bytes + 2 * SlotBytes(engine::ListModules(spec(), weights_, kForm, kDense / 4)) +
-                         member->compute.ActivationBytes(100);
-    occupied.push_back(member->host->memory->Allocate(kDeviceBytes - pass, "something else").value());
+// Passes x ranks x what is cached. Any number of rows have logits so, too.
+TEST_F(MultiDevicePrefillTest, WhatDoesNotFitAtOnceIsComputedInPasses) {
+  for (const int ranks : {2, 3}) {
+    for (const int64_t rows : {100, 150}) {
+      members_.clear();
+      AddDevices(ranks);
+      Occupy(rows);
+      for (const int64_t cached : {0, 64, 100}) {
+        SCOPED_TRACE(testing::Message() << ranks << " ranks, memory for " << rows << " rows, " << cached << " cached");
+        std::vector<IndexRange> passes;
+        std::vector<float> residuals(static_cast<size_t>((kCount - cached) * spec().hidden_size));
+        const StreamEvents events{.on_pass = [&](IndexRange pass) { passes.push_back(pass); }, .residuals = residuals};
+        const Outcome outcome = Run(model::NeverInterrupted, events, cached);
+        ExpectAgreesWithTheEngine(outcome);
+        EXPECT_EQ(prefill_->run_counters().devices, ranks);
+        EXPECT_EQ(prefill_->run_counters().passes, std::ssize(passes));
+        EXPECT_EQ(prefill_->PassesTogether({cached, kCount}, kForm, ranks), std::ssize(passes));
+        EXPECT_GT(passes.size(), 1u);
+        int64_t end = 0;
+        for (const IndexRange& pass : passes) EXPECT_EQ(pass.begin, std::exchange(end, pass.end));
+        EXPECT_EQ(end, kCount - cached);
+        EXPECT_TRUE(prefill_->CheckFits({cached, kCount}, kForm).ok());
+        if (cached == 0) ExpectLogitsAgree(LogitsOf(residuals, kCount), Resident(kCount, kForm, kCount).logits);
+      }
+      occupied_.clear();
+    }
   }
-  const Outcome& expected = Resident(kCount, kForm, 1);
+}
+
+// Ranks hold keys and values of all positions, so with a longer prompt one device is left, in passes of its own.
+TEST_F(MultiDevicePrefillTest, WhatNeverFitsTogetherIsComputedOnOneDevice) {
+  AddDevices(2);
+  Occupy(18);
   const Outcome outcome = Run();
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-  EXPECT_EQ(outcome.kv, expected.kv);
-  EXPECT_GT(prefill_->run_counters().passes, 1);
+  EXPECT_EQ(outcome.kv, Resident(kCount, kForm, 1).kv);
+  EXPECT_EQ(prefill_->run_counters().devices, 1);
+  EXPECT_EQ(prefill_->PassesTogether({0, kCount}, kForm, 2), 0);
   EXPECT_TRUE(prefill_->CheckFits({0, kCount}, kForm).ok());
 }
 
@@ -235,8 +295,71 @@ TEST_F(MultiDevicePrefillTest, GivesABorrowedDeviceBackWhenItIsWantedAndGoesOn) 
     while (!owner.Claim()) std::this_thread::yield();
     return absl::OkStatus();
   });
-  ExpectRuns(1, 1);
+  ExpectAgreesWithTheEngine(Run());
+  EXPECT_EQ(prefill_->run_counters().devices, 1);
+  EXPECT_EQ(prefill_->run_counters().lost_devices, 1);
   EXPECT_TRUE(wanted);
+}
+
+// In any layer, on one device or two, in one pass or several: no layer is begun again, and each is done once.
+TEST_F(MultiDevicePrefillTest, ADeviceThatIsTakenBackCostsNoLayer) {
+  for (const int own : {1, 2}) {
+    for (const int64_t occupied : {0, 150}) {
+      for (int at = 0; at < 3; ++at) {
+        SCOPED_TRACE(testing::Message() << own << " own, occupied: " << occupied << ", before attention " << at);
+        members_.clear();
+        AddDevices(own, 1);
+        if (occupied > 0) Occupy(occupied);
+        prefill_->UseWholeMachine(true);
+        LentDevice& owner = *members_.back()->owner;
+        std::atomic<int> attended = 0;
+        On(own, "run: project keys and values", [&] {
+          if (attended++ == at) {
+            EXPECT_FALSE(owner.Claim());
+          }
+          return absl::OkStatus();
+        });
+        std::vector<std::pair<int64_t, int64_t>> layers;  // of each pass
+        const StreamEvents events{
+            .on_layer = [&](IndexRange rows, int64_t layer) { layers.emplace_back(rows.begin, layer); }};
+        ExpectAgreesWithTheEngine(Run(model::NeverInterrupted, events));
+        const StreamCounters counters = prefill_->run_counters();
+        const bool taken = counters.lost_devices > 0;
+        EXPECT_TRUE(taken || at == 2) << "in the last layer it may be too late";
+        EXPECT_EQ(counters.lost_devices, taken ? 1 : 0);
+        if (occupied == 0) {
+          EXPECT_EQ(counters.devices, taken ? own : own + 1);
+        } else {
+          EXPECT_LE(counters.devices, own) << "what is left of a pass may fit one only";
+        }
+        EXPECT_EQ(counters.repeated_layers, 0);
+        if (occupied == 0) {
+          ASSERT_EQ(std::ssize(layers), spec().num_layers);
+          for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
+            EXPECT_EQ(layers[static_cast<size_t>(layer)], std::pair(int64_t{0}, layer));
+          }
+        }
+        EXPECT_TRUE(owner.Claim());
+        owner.Return();
+        occupied_.clear();
+      }
+    }
+  }
+}
+
+// Residuals that were asked for are there whoever ends the run.
+TEST_F(MultiDevicePrefillTest, LogitsOfEveryRowAfterADeviceWasTakenBack) {
+  AddDevices(1, 1);
+  prefill_->UseWholeMachine(true);
+  LentDevice& owner = *members_[1]->owner;
+  On(1, "run: route", [&] {
+    owner.Claim();
+    return absl::OkStatus();
+  });
+  std::vector<float> residuals(static_cast<size_t>(kCount * spec().hidden_size));
+  ExpectAgreesWithTheEngine(Run(model::NeverInterrupted, {.residuals = residuals}));
+  EXPECT_EQ(prefill_->run_counters().lost_devices, 1);
+  ExpectLogitsAgree(LogitsOf(residuals, kCount), Resident(kCount, kForm, kCount).logits);
 }
 
 TEST_F(MultiDevicePrefillTest, WithNoDeviceToBeHadSaysSo) {

@@ -58,6 +58,7 @@ TEST_F(DistributedFailureTest, ARankThatIsTakenAwayIsTheOneAtFault) {
   const Outcome outcome = Distributed(700, {.ranks = 2, .check = check});
   EXPECT_TRUE(absl::IsUnavailable(outcome.status)) << outcome.status;
   EXPECT_THAT(outcome.status.message(), HasSubstr("decode took it back"));
+  EXPECT_TRUE(outcome.logits.empty());
   EXPECT_EQ(failed_ranks_.size(), 1u);
 }
 
