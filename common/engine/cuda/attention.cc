@@ -174,14 +174,17 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
       in.stride = CudaStride(spec.q_lora_rank);
       in.x = a.query_input + tile.begin * in.stride;
     }
-    cuda::LinearShape shape = ShapeOf(slice, in, a.queries + tile.begin * width, width, cuda::LinearOutput::kBf16);
+    const cuda::LinearShape shape =
+        ShapeOf(slice, in, a.queries + tile.begin * width, width, cuda::LinearOutput::kBf16);
     const cuda::RopeAngles angles = rows.Angles(tile);
     // What the models that have these apply lies between the product and the rotation.
     const bool alone = w.q_bias == nullptr && spec.clip_qkv == 0 && w.q_norm == nullptr;
-    shape.rotation = {angles.cosine, angles.sine, spec.qk_head_dim(), spec.qk_nope_head_dim, angles.dims};
+    const cuda::HeadRotation rotation = {angles.cosine, angles.sine, spec.qk_head_dim(), spec.qk_nope_head_dim,
+                                         angles.dims};
     if (alone && angles.pairs == cuda::RopePairs::kAdjacent && !InFp8(a, shape) &&
-        cuda::RotatesOutputs(shape, tile.size())) {
-      MOE_RETURN_IF_ERROR(Multiply(rows, shape, PointersOf(slice), tile.size(), stream));
+        cuda::RotatesOutputs(shape, rotation, tile.size())) {
+      MOE_RETURN_IF_ERROR(
+          LaunchStatus(cuda::LaunchRotatedLinear(shape, rotation, PointersOf(slice), tile.size(), stream)));
       continue;
     }
     MOE_RETURN_IF_ERROR(Multiply(rows, ShapeOf(slice, in, a.projected, width), PointersOf(slice), tile.size(), stream));

@@ -205,7 +205,6 @@ bool IsAligned(const void* p, int64_t bytes) {
 bool Complete(LinearParams& p) {
   const LinearShape& s = p.shape;
   if (s.rows < 1 || s.cols < 1) return false;
-  if (s.rotation.cosine != nullptr && (p.groups.tiles != nullptr || !RotatesOutputs(s, p.tokens))) return false;
   if (s.codes != nullptr ? s.dtype != DType::kF8E4M3 || !IsAligned(s.codes, 16)
                          : s.x_stride % 8 != 0 || !IsAligned(s.x, 16)) {
     return false;
@@ -247,11 +246,12 @@ LinearParams ParamsOf(const LinearShape& shape, const MatrixPointers& matrix, in
 // All tokens through one matrix, or one gate and up.
 template <bool kGateUp>
 LaunchResult LaunchDense(const LinearShape& shape, const MatrixPointers& matrix, const MatrixPointers& up,
-                         int64_t tokens, Stream stream) {
+                         const HeadRotation& rotation, int64_t tokens, Stream stream) {
   if (tokens == 0) return {};
   const int tile = tokens <= kSmallTile ? kSmallTile : kLargeTile;
   LinearParams p = ParamsOf(shape, matrix, tokens, tile);
   p.up.of[0] = up;
+  p.rotation = rotation;
   return LaunchParams<kGateUp>(p, tile, stream);
 }
 
@@ -265,15 +265,19 @@ LaunchResult LaunchGroups(const LinearShape& shape, const LinearGroups& groups, 
 
 }  // namespace
 
-bool RotatesOutputs(const LinearShape& shape, int64_t tokens) {
-  const HeadRotation& r = shape.rotation;
+bool RotatesOutputs(const LinearShape& shape, const HeadRotation& r, int64_t tokens) {
   return tokens <= kSmallTile && shape.codes == nullptr && !IsBlockFormat(shape.dtype) &&
          shape.output == LinearOutput::kBf16 && r.head_dim % 4 == 0 && r.first % 4 == 0 && r.dims % 4 == 0 &&
          r.first + r.dims <= r.head_dim;
 }
 
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream) {
-  return LaunchDense<false>(shape, matrix, {}, tokens, stream);
+  return LaunchDense<false>(shape, matrix, {}, {}, tokens, stream);
+}
+LaunchResult LaunchRotatedLinear(const LinearShape& shape, const HeadRotation& rotation, const MatrixPointers& matrix,
+                                 int64_t tokens, Stream stream) {
+  if (!RotatesOutputs(shape, rotation, tokens)) return {kInvalidArgument};
+  return LaunchDense<false>(shape, matrix, {}, rotation, tokens, stream);
 }
 LaunchResult LaunchLinearPair(const LinearShape& first, const MatrixPointers& first_matrix, const LinearShape& second,
                               const MatrixPointers& second_matrix, int64_t tokens, Stream stream) {
@@ -292,7 +296,7 @@ LaunchResult LaunchLinearPair(const LinearShape& first, const MatrixPointers& fi
 }
 LaunchResult LaunchGateUp(const LinearShape& shape, const MatrixPointers& gate, const MatrixPointers& up,
                           int64_t tokens, Stream stream) {
-  return LaunchDense<true>(shape, gate, up, tokens, stream);
+  return LaunchDense<true>(shape, gate, up, {}, tokens, stream);
 }
 LaunchResult LaunchGroupedLinear(const LinearShape& shape, const LinearGroups& groups, Stream stream) {
   return LaunchGroups<false>(shape, groups, {}, stream);

@@ -38,16 +38,6 @@ struct TokenTile {
 inline constexpr int kSmallTile = 16;
 inline constexpr int kLargeTile = 128;
 
-// Of outputs that are heads of head_dim elements, at the tokens' positions: elements [first, first + dims) of each head
-// in pairs of neighbours, as RopePairs::kAdjacent.
-struct HeadRotation {
-  const float* cosine = nullptr;  // [tokens, dims / 2]; null: outputs are not rotated
-  const float* sine = nullptr;    // [tokens, dims / 2]
-  int64_t head_dim = 0;
-  int64_t first = 0;
-  int64_t dims = 0;
-};
-
 // Shared by both forms below. Writes y[r * y_stride + n] for n in [0, rows), and nothing else.
 struct LinearShape {
   DType dtype = DType::kF8E4M3;  // kF8E4M3, kBF16, kF16, kI8 or a format of blocks
@@ -61,8 +51,7 @@ struct LinearShape {
   void* y = nullptr;  // F32 or BF16 [.., y_stride]
   int64_t y_stride = 0;
   LinearOutput output = LinearOutput::kF32;
-  HeadRotation rotation = {};  // where RotatesOutputs
-  bool int8_inputs = false;    // I8 weights: x is coded rows (int8_inputs.h), and sums are exact integers
+  bool int8_inputs = false;  // I8 weights: x is coded rows (int8_inputs.h), and sums are exact integers
   // Of gate and up, ModelSpec's: 0: silu.
   float swiglu_limit = 0;
   float swiglu_alpha = 0;
@@ -73,12 +62,27 @@ struct LinearShape {
 // elsewhere.
 bool HasWgmma();
 
-// Whether LaunchLinear has kernels for the shape's rotation: of few tokens, with BF16 outputs of weights that are no
-// blocks, and all three numbers multiples of 4. The bits are those of a product in F32 and LaunchRotateHeads.
-bool RotatesOutputs(const LinearShape& shape, int64_t tokens);
-
 // y[r] = W x[r] for r in [0, tokens).
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream);
+
+// Of outputs that are heads of head_dim elements, at the tokens' positions: elements [first, first + dims) of each head
+// in pairs of neighbours, as RopePairs::kAdjacent.
+struct HeadRotation {
+  const float* cosine = nullptr;  // [tokens, dims / 2]; null: outputs are not rotated
+  const float* sine = nullptr;    // [tokens, dims / 2]
+  int64_t head_dim = 0;
+  int64_t first = 0;
+  int64_t dims = 0;
+};
+
+// Whether LaunchRotatedLinear has kernels: of few tokens, with BF16 outputs of weights that are no blocks, and all
+// three numbers multiples of 4.
+bool RotatesOutputs(const LinearShape& shape, const HeadRotation& rotation, int64_t tokens);
+
+// LaunchLinear whose outputs are rotated, with the bits of a product in F32 and LaunchRotateHeads. REQUIRES:
+// RotatesOutputs.
+LaunchResult LaunchRotatedLinear(const LinearShape& shape, const HeadRotation& rotation, const MatrixPointers& matrix,
+                                 int64_t tokens, Stream stream);
 
 // Two of these for the same tokens, with the same bits. Few tokens take one launch, because small matrices alone do not
 // fill the GPU.

@@ -35,6 +35,7 @@ struct LinearParams {
   int64_t row_tiles = 0;
   int64_t token_tiles = 0;
   bool aligned_output = false;  // 4 consecutive outputs may be written at once
+  HeadRotation rotation = {};   // in small_linear.cuh
 };
 
 template <bool kIsGateUp, int kTheRowWarps, int kTheWarpTokens, int kTokenWarps, int kTheStages>

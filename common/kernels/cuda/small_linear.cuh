@@ -50,7 +50,7 @@ __device__ __forceinline__ void FinishQuad(const LinearParams& p, const BlockTil
     for (int i = 0; i < 4; ++i) totals[0][i] = Activated(p.shape, totals[0][i], totals[1][i]);
   }
   if constexpr (!T::kGateUp) {
-    if (p.shape.rotation.cosine != nullptr) RotateQuad(p.shape.rotation, tile.first_token + token, row, totals[0]);
+    if (p.rotation.cosine != nullptr) RotateQuad(p.rotation, tile.first_token + token, row, totals[0]);
   }
   StoreOutputs(p, tile.first_token + token, row, valid, totals[0]);
 }

@@ -307,9 +307,9 @@ TEST(CudaLinearTest, RotatesHeads) {
                                         expected.get(), nullptr)));
       shape.y = rotated.get();
       shape.output = LinearOutput::kBf16;
-      shape.rotation = {cosine.get(), sine.get(), kHead, kFirst, kDims};
-      ASSERT_TRUE(RotatesOutputs(shape, tokens));
-      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+      const HeadRotation rotation = {cosine.get(), sine.get(), kHead, kFirst, kDims};
+      ASSERT_TRUE(RotatesOutputs(shape, rotation, tokens));
+      ASSERT_TRUE(Ran(LaunchRotatedLinear(shape, rotation, m.pointers(), tokens, nullptr)));
       EXPECT_EQ(rotated.Download(), expected.Download()) << DTypeName(dtype) << ", " << tokens << " tokens";
     }
   }
@@ -327,23 +327,22 @@ TEST(CudaLinearTest, RefusesRotationsWithoutKernels) {
                           .x_stride = x.stride,
                           .y = y.get(),
                           .y_stride = 48,
-                          .output = LinearOutput::kBf16,
-                          .rotation = {angles.get(), angles.get(), 24, 8, 16}};
-  const auto check = [&](const LinearShape& shape, int64_t tokens) {
-    EXPECT_FALSE(RotatesOutputs(shape, tokens));
-    EXPECT_EQ(LaunchLinear(shape, m.pointers(), tokens, nullptr).error, kInvalidArgument);
+                          .output = LinearOutput::kBf16};
+  const HeadRotation rotation = {angles.get(), angles.get(), 24, 8, 16};
+  const auto check = [&](const LinearShape& shape, const HeadRotation& by, int64_t tokens) {
+    EXPECT_FALSE(RotatesOutputs(shape, by, tokens));
+    EXPECT_EQ(LaunchRotatedLinear(shape, by, m.pointers(), tokens, nullptr).error, kInvalidArgument);
   };
-  EXPECT_TRUE(RotatesOutputs(right, 16));
-  check(right, 17);
+  EXPECT_TRUE(RotatesOutputs(right, rotation, 16));
+  check(right, rotation, 17);
   LinearShape wrong = right;
   wrong.output = LinearOutput::kF32;
-  check(wrong, 1);
-  wrong = right;
-  wrong.rotation.first = 6;
-  check(wrong, 1);
-  wrong = right;
-  wrong.rotation.first = 12;
-  check(wrong, 1);
+  check(wrong, rotation, 1);
+  HeadRotation odd = rotation;
+  odd.first = 6;
+  check(right, odd, 1);
+  odd.first = 12;
+  check(right, odd, 1);
 }
 
 // Rows by expert, some experts without rows, rows of x in any order and repeated.
