@@ -1,5 +1,4 @@
 // Tiles of 16 rows: the inputs of a chain (128, or a sub-block) are decoded once to F32 and used for a batch of tokens.
-// A tile's 16 chains run side by side, which baseline SSE2 turns into four vectors.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -65,13 +64,9 @@ void Decode16Bits(const uint8_t* tile, int64_t cols, Chain& out) {
 // totals[r] += scales[r] * sum_c weights[c][r] * x[c] - mins[r] * sum_c x[c], summed in column order. A product of a
 // BF16 value and one with at most 11 bits is exact in F32, so multiply-then-add rounds as a fused multiply-add.
 void AddChain(const Chain& chain, const uint16_t* x, float* totals) {
-  float sums[kTileRows] = {};
-  float inputs = 0;
-  for (int64_t col = 0; col < chain.cols; ++col) {
-    const float value = FromBf16(x[col]);
-    inputs += value;
-    for (int64_t row = 0; row < kTileRows; ++row) sums[row] += chain.weights[col][row] * value;
-  }
+  float sums[kTileRows];
+  const float inputs = SumChain(
+      chain, [x](int64_t col) { return FromBf16(x[col]); }, sums);
   for (int64_t row = 0; row < kTileRows; ++row) {
     totals[row] = std::fma(sums[row], chain.scales[row], totals[row]);
     if (chain.has_mins) totals[row] = std::fma(-chain.mins[row], inputs, totals[row]);

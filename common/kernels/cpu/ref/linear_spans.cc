@@ -14,23 +14,15 @@ constexpr int64_t kTokenBatch = 64;  // tokens that share a decoded sub-block
 // Where the code of input i of a span is.
 int64_t Place(int64_t i) { return i / 8 * 8 + i % 4 * 2 + i % 8 / 4; }
 
-struct WholeCodes {
-  int32_t codes[kScaleBlock][kTileRows];
-};
-
-// Adds the sub-block from input `first` of the span on to the parts of 16 rows.
-void AddSubBlock(const Chain& chain, const WholeCodes& weights, const CodedSpan& span, int64_t first, float* parts) {
-  int32_t inputs = 0;
-  int32_t sums[kTileRows] = {};
-  for (int64_t i = 0; i < chain.cols; ++i) {
-    const int32_t code = span.codes[Place(first + i)];
-    inputs += code;
-    for (int64_t row = 0; row < kTileRows; ++row) sums[row] += weights.codes[i][row] * code;
-  }
+// Adds the sub-block from input `first` of the span on to the parts of 16 rows. `unit`: of the chain's weights; sums in
+// units are integers below 2^24, which F32 holds exactly.
+void AddSubBlock(const Chain& chain, float unit, const CodedSpan& span, int64_t first, float* parts) {
+  float sums[kTileRows];
+  const float inputs = SumChain(
+      chain, [&](int64_t i) { return static_cast<float>(span.codes[Place(first + i)]); }, sums);
   for (int64_t row = 0; row < kTileRows; ++row) {
-    const auto sum = static_cast<float>(sums[row]);
-    parts[row] = std::fma(sum, chain.scales[row], first == 0 ? 0.0f : parts[row]);
-    if (chain.has_mins) parts[row] = std::fma(static_cast<float>(-inputs), chain.mins[row], parts[row]);
+    parts[row] = std::fma(sums[row] / unit, chain.scales[row], first == 0 ? 0.0f : parts[row]);
+    if (chain.has_mins) parts[row] = std::fma(-inputs, chain.mins[row], parts[row]);
   }
 }
 
@@ -43,18 +35,13 @@ void MultiplyTile(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int
   float totals[kTokenBatch][kTileRows] = {};
   float parts[kTokenBatch][kTileRows];
   Chain chain;
-  WholeCodes weights;
   for (int64_t col = 0; col < w.cols; col += kCodeSpan) {
     const auto span = [&](int64_t t) -> const CodedSpan& {
       return reinterpret_cast<const CodedSpan*>(x + t * x_stride)[col / kCodeSpan];
     };
     for (int64_t first = 0; first < kCodeSpan; first += sub_block) {
       DecodeSubBlock(w.dtype, group, tile, col + first, chain);
-      for (int64_t i = 0; i < sub_block; ++i) {
-        for (int64_t r = 0; r < kTileRows; ++r)
-          weights.codes[i][r] = static_cast<int32_t>(chain.weights[i][r] / code_unit);
-      }
-      for (int64_t t = 0; t < tokens; ++t) AddSubBlock(chain, weights, span(t), first, parts[t]);
+      for (int64_t t = 0; t < tokens; ++t) AddSubBlock(chain, code_unit, span(t), first, parts[t]);
     }
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t r = 0; r < kTileRows; ++r) {

@@ -19,42 +19,55 @@ T Load(const uint8_t* p) {
 int NibbleShift(int64_t input) { return static_cast<int>(input % 2 * 4 + input % 8 / 2) * 4; }
 
 // The code of input `i` of a packed block, whose codes begin at `codes`.
-int Code(int64_t bits, const uint8_t* codes, int64_t tile, int64_t row, int64_t i) {
-  switch (bits) {
-    case 8: {
-      constexpr int64_t kPlace[4] = {0, 2, 1, 3};
-      return codes[(i / 4 * 4 + tile) * kLineBytes + row * 4 + kPlace[i % 4]];
-    }
-    case 4:
-      return Load<uint32_t>(codes + (i / 8 * 4 + tile) * kLineBytes + row * 4) >> NibbleShift(i) & 15;
-    case 5: {
-      const uint8_t* lines = codes + (i / 32 * 4 + tile) * 5 * kLineBytes + row * 4;
-      const uint32_t low = Load<uint32_t>(lines + i % 32 / 8 * kLineBytes) >> NibbleShift(i) & 15;
-      const uint32_t high = Load<uint32_t>(lines + 4 * kLineBytes) >> (i % 2 * 16 + i % 32 / 8 * 4 + i % 8 / 2) & 1;
-      return static_cast<int>(low | high << 4);
-    }
-    default: {  // 6
-      const uint8_t* lines = codes + (i / 16 * 4 + tile) * 3 * kLineBytes + row * 4;
-      const int64_t nibble = NibbleShift(i) / 4, field = i % 16 / 8 * 2 + nibble % 2;
-      const uint32_t low = Load<uint32_t>(lines + i % 16 / 8 * kLineBytes) >> NibbleShift(i) & 15;
-      const uint32_t high = static_cast<uint32_t>(lines[2 * kLineBytes + nibble / 2]) >> (2 * field) & 3;
-      return static_cast<int>(low | high << 4);
-    }
+template <int64_t kBits>
+int Code(const uint8_t* codes, int64_t tile, int64_t row, int64_t i) {
+  if constexpr (kBits == 8) {
+    constexpr int64_t kPlace[4] = {0, 2, 1, 3};
+    return codes[(i / 4 * 4 + tile) * kLineBytes + row * 4 + kPlace[i % 4]];
+  } else if constexpr (kBits == 4) {
+    return Load<uint32_t>(codes + (i / 8 * 4 + tile) * kLineBytes + row * 4) >> NibbleShift(i) & 15;
+  } else if constexpr (kBits == 5) {
+    const uint8_t* lines = codes + (i / 32 * 4 + tile) * 5 * kLineBytes + row * 4;
+    const uint32_t low = Load<uint32_t>(lines + i % 32 / 8 * kLineBytes) >> NibbleShift(i) & 15;
+    const uint32_t high = Load<uint32_t>(lines + 4 * kLineBytes) >> (i % 2 * 16 + i % 32 / 8 * 4 + i % 8 / 2) & 1;
+    return static_cast<int>(low | high << 4);
+  } else {
+    static_assert(kBits == 6);
+    const uint8_t* lines = codes + (i / 16 * 4 + tile) * 3 * kLineBytes + row * 4;
+    const int64_t nibble = NibbleShift(i) / 4, field = i % 16 / 8 * 2 + nibble % 2;
+    const uint32_t low = Load<uint32_t>(lines + i % 16 / 8 * kLineBytes) >> NibbleShift(i) & 15;
+    const uint32_t high = static_cast<uint32_t>(lines[2 * kLineBytes + nibble / 2]) >> (2 * field) & 3;
+    return static_cast<int>(low | high << 4);
   }
 }
 
-// What a code stands for before it is scaled.
-float CodeValue(DType type, int code) {
-  constexpr float kE2M1[8] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
-  switch (type) {
-    case DType::kQ8_0:
-      return static_cast<float>(static_cast<int8_t>(code));
-    case DType::kMXFP4:
-      return code < 8 ? kE2M1[code] : -kE2M1[code - 8];
+// value(code) for the chain's inputs, of which the first is input `first` of the block.
+template <int64_t kBits, typename Value>
+void DecodeCodes(const uint8_t* codes, int64_t tile, int64_t first, const Value& value, Chain& chain) {
+  for (int64_t i = 0; i < chain.cols; ++i) {
+    for (int64_t row = 0; row < kTileRows; ++row)
+      chain.weights[i][row] = value(Code<kBits>(codes, tile, row, first + i));
+  }
+}
+
+void DecodeCodes(DType type, const uint8_t* codes, int64_t tile, int64_t first, Chain& chain) {
+  const BlockFormat format = FormatOf(type);
+  // Without mins, codes are symmetric around the middle one.
+  const int middle = format.has_mins ? 0 : 1 << (format.code_bits - 1);
+  const auto number = [middle](int code) { return static_cast<float>(code - middle); };
+  switch (format.code_bits) {
+    case 8:
+      return DecodeCodes<8>(
+          codes, tile, first, [](int code) { return static_cast<float>(static_cast<int8_t>(code)); }, chain);
+    case 5:
+      return DecodeCodes<5>(codes, tile, first, number, chain);
+    case 6:
+      return DecodeCodes<6>(codes, tile, first, number, chain);
     default:
-      if (FormatOf(type).has_mins) return static_cast<float>(code);
-      // Symmetric around the middle code.
-      return static_cast<float>(code - (1 << (FormatOf(type).code_bits - 1)));
+      if (type != DType::kMXFP4) return DecodeCodes<4>(codes, tile, first, number, chain);
+      constexpr float kE2M1[16] = {0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -.5f, -1, -1.5f, -2, -3, -4, -6};
+      return DecodeCodes<4>(
+          codes, tile, first, [&](int code) { return kE2M1[code]; }, chain);
   }
 }
 
@@ -110,11 +123,8 @@ void DecodeSubBlock(DType type, const uint8_t* group, int64_t tile, int64_t col,
   chain.has_mins = format.has_mins;
   for (int64_t row = 0; row < kTileRows; ++row) {
     ScaleAndMin(type, header, tile, row, input / format.sub_block, &chain.scales[row], &chain.mins[row]);
-    for (int64_t i = 0; i < format.sub_block; ++i) {
-      const int code = Code(format.code_bits, header + format.header_bytes, tile, row, input + i);
-      chain.weights[i][row] = CodeValue(type, code);
-    }
   }
+  DecodeCodes(type, header + format.header_bytes, tile, input, chain);
 }
 
 }  // namespace moestro::ref
