@@ -73,7 +73,7 @@ class Summary:
         for row, counts in self.counts.items():
             absent = row in self.tables and counts["skipped"] and not counts["passed"] + counts["failed"]
             lines.append(f"{row:24}" + "".join(f"{counts[outcome]:9}" for outcome in OUTCOMES) +
-                         ("  this CPU lacks it" if absent else ""))
+                         ("  skipped on this CPU" if absent else ""))
         lines += [f"FAILED {name}" for name in self.failures]
         total = sum(self.counts.values(), Counter())
         return "\n".join([*lines, ", ".join(f"{total[outcome]} {outcome}" for outcome in OUTCOMES)])

@@ -33,6 +33,10 @@ const CpuKernels* AmxOnModel() {
   return &table;
 }
 
+bool HasTiles() {
+  return std::ranges::any_of(AvailableKernels(), [](const CpuKernels* table) { return table->isa == "amx"; });
+}
+
 absl::StatusOr<const CpuKernels*> SelectTestKernels() {
   const char* const setting = std::getenv("MOESTRO_ISA");
   const std::string_view name = setting == nullptr ? "" : setting;
@@ -66,7 +70,7 @@ ScopedInt8Activations::~ScopedInt8Activations() { Chosen().int8_activations = In
 
 std::vector<const CpuKernels*> EveryTestKernels() {
   std::vector<const CpuKernels*> tables = AvailableKernels();
-  if (AmxOnModel() != nullptr) tables.push_back(AmxOnModel());
+  if (AmxOnModel() != nullptr && !HasTiles()) tables.push_back(AmxOnModel());
   return tables;
 }
 
