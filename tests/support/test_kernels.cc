@@ -16,14 +16,14 @@ namespace moestro {
 
 const CpuKernels* AmxOnModel() {
   const CpuFeatures cpu = DetectCpuFeatures();
-  if (!cpu.avx512_vbmi || !cpu.avx512_gfni) return nullptr;
+  if (!cpu.avx512_vbmi || !cpu.avx512_vnni || !cpu.avx512_gfni) return nullptr;
   static const CpuKernels table = [&cpu] {
     const std::vector<const CpuKernels*> tables = AvailableKernels();
     CpuKernels kernels = **std::ranges::find(tables, "avx512", &CpuKernels::isa);
     kernels.isa = kAmxOnModel;
     kernels.linear = OwnOrBefore<MultipliesInBf16, amx::LinearOnModel, avx512::Linear>;
     kernels.linear_add = OwnOrBefore<MultipliesInBf16, amx::LinearAddOnModel, avx512::LinearAdd>;
-    if (cpu.avx512_bf16 && cpu.avx512_vnni) {  // as on every CPU with tiles
+    if (cpu.avx512_bf16) {  // as on every CPU with tiles
       kernels.encode_inputs = avx512_bf16::EncodeInputs;
       kernels.linear_coded = ManyCodedOrBefore<amx::LinearCodedOnModel, avx512_bf16::LinearCoded>;
     }

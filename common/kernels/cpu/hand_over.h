@@ -19,15 +19,15 @@ void OwnOrBefore(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int
 
 using LinearCodedKernel = decltype(CpuKernels::linear_coded);
 
-// Tokens from which tiles multiply coded inputs faster than vpdpbusd. Memory bounds INT8 products of fewer. With
-// formats of blocks, tiles are 0.97 to 1.7 times as fast at 64 tokens, 1.03 to 1.8 times at 128.
-inline constexpr int64_t kCodedTileTokens = 5, kCodedBlockTileTokens = 64;
+// Tokens from which tiles multiply formats of blocks with coded inputs faster than vpdpbusd: 0.97 to 1.7 times as fast
+// at 64 tokens, 1.03 to 1.8 times at 128.
+inline constexpr int64_t kCodedBlockTileTokens = 64;
 
-// kOwn for so many tokens or more, kBefore for fewer.
+// kOwn for I8 weights and for so many tokens or more, else kBefore.
 template <LinearCodedKernel kOwn, LinearCodedKernel kBefore>
 void ManyCodedOrBefore(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y,
                        int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
-  const bool own = tokens >= (w.dtype == DType::kI8 ? kCodedTileTokens : kCodedBlockTileTokens);
+  const bool own = w.dtype == DType::kI8 || tokens >= kCodedBlockTileTokens;
   (own ? kOwn : kBefore)(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
 }
 

@@ -210,9 +210,9 @@ static inline void SumGroup(const uint8_t* group, int64_t cols, const CodedRows<
 // Outputs of rows [row, row + rows), rows <= 64; y starts at `row`.
 template <typename Isa>
 static inline void Scale(const PackedMatrix& w, int64_t row, int64_t rows, const CodedRows<Isa>& x, int64_t tokens,
-                         const Scratch& scratch, float* y, int64_t y_stride, bool add) {
+                         const int32_t* all_sums, float* y, int64_t y_stride, bool add) {
   for (int64_t t = 0; t < tokens; ++t) {
-    const int32_t* sums = scratch.sums + t * kRowGroup;
+    const int32_t* sums = all_sums + t * kRowGroup;
     const float scale = x.Scale(t);
     float* out = y + t * y_stride;
     for (int64_t r = 0; r < rows; ++r) {
@@ -236,7 +236,7 @@ static inline void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t 
     const CodedRows<Isa> rows{x + t * x_stride, x_stride};
     for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
       SumGroup<Isa>(w.data + row * cols, cols, rows, count, scratch);
-      Scale<Isa>(w, row, Min(kRowGroup, row_end - row), rows, count, scratch, y + t * y_stride + (row - row_begin),
+      Scale<Isa>(w, row, Min(kRowGroup, row_end - row), rows, count, scratch.sums, y + t * y_stride + (row - row_begin),
                  y_stride, add);
     }
   }

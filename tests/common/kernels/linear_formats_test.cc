@@ -370,6 +370,7 @@ TEST_P(LinearFormatsTest, AgainstDoubleAndSameBitsForAnyBatchAndSplit) {
     // Columns of published models: 11 x 128, and 22.5 x 128 where blocks of 32 allow it.
     const int64_t cols = Unit(type) == 256 ? 2816 : Unit(type) == 128 ? 1408 : 2880;
     ASSERT_NO_FATAL_FAILURE(CheckShape(type, 72, cols));
+    ASSERT_NO_FATAL_FAILURE(CheckShape(type, 400, 2 * Unit(type)));  // more groups than are read side by side
   }
 }
 
@@ -463,14 +464,24 @@ TEST_P(LinearFormatsTest, EveryExponentOfTheScale) {
   }
 }
 
-// Activations down to the denormals of BF16: flushed values stay within the derived bound.
+// Activations down to the denormals of BF16: flushed values stay within the derived bound, and every number of tokens
+// flushes alike.
 TEST_P(LinearFormatsTest, TinyActivations) {
+  constexpr int64_t kTokens = 20;
   for (DType type : kTypes) {
     const FormatMatrix m = RandomMatrix(type, 64, 256);
     Activations a{256, {}};
-    for (uint16_t i = 0; i < 256; ++i) a.x.push_back(static_cast<uint16_t>(i % 2 == 0 ? i : 0x8000 | (i * 3)));
+    for (uint16_t i = 0; i < 256 * kTokens; ++i) {
+      const auto magnitude = static_cast<uint16_t>(i % 2 == 0 ? i % 256 : i % 1024 * 3);
+      a.x.push_back(static_cast<uint16_t>(i % 3 == 0 ? magnitude : 0x8000 | magnitude));
+    }
     SCOPED_TRACE(DTypeName(type));
-    ASSERT_NO_FATAL_FAILURE(CheckAgainstTruth(m, a, RunLinear(*kernels_, m.view, a, 1, 0, 64), 1));
+    const std::vector<float> batch = RunLinear(*kernels_, m.view, a, kTokens, 0, 64);
+    ASSERT_NO_FATAL_FAILURE(CheckAgainstTruth(m, a, batch, kTokens));
+    for (int64_t tokens : {1, 2, 4}) {
+      const std::vector<float> few = RunLinear(*kernels_, m.view, a, tokens, 0, 64);
+      ASSERT_TRUE(SameBits(few.data(), batch.data(), tokens * 67)) << tokens << " tokens: other bits";
+    }
   }
 }
 
@@ -581,7 +592,7 @@ TEST(AmxLinearFormats, HaveTheBitsOfTheModel) {
   for (DType type : kTypes) {
     for (int64_t cols : {256, 768}) {
       const FormatMatrix m = RandomMatrix(type, 129, cols);
-      for (int64_t tokens : {1, 5, 16, 33, 70}) {
+      for (int64_t tokens : {1, 2, 5, 16, 33, 70}) {
         const Activations a = RandomActivations(tokens, cols);
         const std::vector<float> y = RunLinear(*amx, m.view, a, tokens, 0, 129);
         const std::vector<float> model = RunLinear(*AmxOnModel(), m.view, a, tokens, 0, 129);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/kernels/cpu/amx/bf16.h"
+#include "common/kernels/cpu/amx/block_gemv.h"
 #include "common/kernels/cpu/amx/blocks.h"
 #include "common/kernels/cpu/amx/common.h"
 #include "common/kernels/cpu/amx/fp8_few_tokens.h"
@@ -14,7 +15,9 @@ namespace moestro::amx {
 template <typename Tiles>
 static inline void Multiply(const Problem& p, int64_t row_end) {
   if (p.tokens == 0) return;  // a tile must have rows
-  if (IsBlockFormat(p.w.dtype)) return MultiplyBlocks<Tiles>(p, row_end);
+  if (IsBlockFormat(p.w.dtype)) {
+    return p.tokens <= kBlockVectorTokens ? MultiplyBlocksByVectors(p, row_end) : MultiplyBlocks<Tiles>(p, row_end);
+  }
   const FlushDenormals flush;
   if (GoesByVectors(p)) {
     MultiplyByVectors(p, p.row_begin, row_end);

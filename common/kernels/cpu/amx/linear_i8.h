@@ -1,11 +1,13 @@
-// INT8 weights and activations by tiles of bytes: 16 tokens x 16 rows, 64 inputs deep. Coded rows are those of
-// `avx512_bf16`: unsigned codes, + 128, in the order of the packed weights. So tiles load both factors in place, and
-// zero padding completes the last step. Sums are exact: their order does not matter (linear_i8.h of the folder above).
+// INT8 weights and activations by tiles of bytes: 16 tokens x 16 rows, 64 inputs deep, for two tokens or more. Coded
+// rows are those of `avx512_bf16`: unsigned codes, + 128, in the order of the packed weights. So tiles load both
+// factors in place, and zero padding completes the last step. Sums are exact: their order does not matter (linear_i8.h
+// of the folder above).
 #pragma once
 
 #include <cstdint>
 
 #include "common/kernels/cpu/amx/common.h"
+#include "common/kernels/cpu/amx/i8_gemv.h"
 #include "common/kernels/cpu/linear_i8.h"
 
 namespace moestro::amx {
@@ -13,16 +15,12 @@ namespace moestro::amx {
 constexpr int64_t kI8StepInputs = 64;
 constexpr int64_t kI8StepBytes = kI8StepInputs * kRowGroup;
 constexpr int64_t kI8StepPairs = kI8StepBytes / kPairBytes;
-// The tokens' inputs of a chunk of 2048, and the weights of a row group, 128 KiB, stay in L2 for all tokens of a pass.
-constexpr int64_t kI8ChunkSteps = 32;
+// A chunk of 512 inputs: the 32 KiB of weights of a row group stay in L1 for all tokens of a pass, whose codes come
+// from L2 once. With 2048 inputs, half a group at a time, 128 tokens are 0.8 times as fast; with 256 or 1024, 0.8 and
+// 0.9.
+constexpr int64_t kI8ChunkSteps = 8;
 
 namespace {  // for internal linkage of the members
-
-// How linear_i8.h reads such rows.
-struct TileCodes {
-  using Codes = uint8_t;
-  static constexpr bool kCompensated = true;
-};
 
 // The sums of one row group at a time, for up to linear_i8::kMaxBatch tokens.
 template <typename Tiles>
@@ -48,12 +46,11 @@ class I8Product {
       const uint8_t* weights = group + step * kI8StepBytes;
       // What follows in memory is the next chunk, or the next row group.
       PendingPairs pending(weights + steps * kI8StepBytes, w_.cached ? 0 : steps * kI8StepPairs);
-      for (int half = 0; half < 2; ++half) {
-        const uint8_t* tiles = weights + half * 2 * kTileRowBytes;
-        int32_t* sums = sums_ + half * 2 * kTileRows;
-        for (int64_t token = 0; token < tokens; token += kUnitTokens) {
-          const uint8_t* codes = x_.Codes(token) + step * kI8StepInputs;
-          int32_t* out = sums + token * kRowGroup;
+      for (int64_t token = 0; token < tokens; token += kUnitTokens) {
+        const uint8_t* codes = x_.Codes(token) + step * kI8StepInputs;
+        for (int half = 0; half < 2; ++half) {
+          const uint8_t* tiles = weights + half * 2 * kTileRowBytes;
+          int32_t* out = sums_ + token * kRowGroup + half * 2 * kTileRows;
           if (tokens - token > kTileTokens) {
             AddUnit<2>(tiles, steps, codes, step == 0, out, pending, pairs_beside);
           } else {
@@ -163,6 +160,7 @@ class I8Product {
 template <typename Tiles>
 static inline void MultiplyI8(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y,
                               int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
+  if (tokens == 1) return MultiplyI8ByVectors(w, x, y, row_begin, row_end, add);
   linear_i8::Scratch scratch;
   for (int64_t t = 0; t < tokens; t += linear_i8::kMaxBatch) {
     const int64_t count = Min(linear_i8::kMaxBatch, tokens - t);
@@ -170,7 +168,7 @@ static inline void MultiplyI8(const PackedMatrix& w, const uint8_t* x, int64_t x
     I8Product<Tiles> product(w, rows, count, scratch.sums);
     for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
       product.Run(row);
-      linear_i8::Scale(w, row, Min(kRowGroup, row_end - row), rows, count, scratch,
+      linear_i8::Scale(w, row, Min(kRowGroup, row_end - row), rows, count, scratch.sums,
                        y + t * y_stride + (row - row_begin), y_stride, add);
     }
   }
