@@ -32,6 +32,7 @@ struct HotExpert {
   model::MlpWeights weights;
   int64_t begin = 0;
   int64_t count = 0;
+  device::Event* loaded = nullptr;  // the stream waits for it before this expert and those behind; null: it is there
 };
 
 // KV pages that a sequence's rows see.

@@ -12,7 +12,10 @@ namespace moestro::experts {
 struct ExpertUse {
   int32_t expert = 0;
   int32_t rows = 0;
-  float weight = 0;  // sum of the rows' weights
+  float weight = 0;   // sum of the rows' weights
+  int64_t slot = -1;  // where it is held; -1: it is not
+
+  bool held() const { return slot >= 0; }
 };
 
 class CachePolicy {  // one layer's; not thread-safe

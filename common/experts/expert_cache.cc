@@ -1,26 +1,18 @@
 #include "common/experts/expert_cache.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace moestro::experts {
 
-int64_t CacheSlots(int64_t budget_bytes, int64_t expert_bytes, int64_t moe_layers, int64_t num_experts) {
-  return std::min(budget_bytes / (expert_bytes * moe_layers), num_experts);
-}
-
-ExpertCache::ExpertCache(const Options& options, const NewPolicy& new_policy) : options_(options) {
-  for (int64_t i = 0; i < options.moe_layers; ++i) {
-    layers_.push_back({.policy = new_policy(options.num_experts),
-                       .held = std::vector<int32_t>(static_cast<size_t>(options.slots), -1),
-                       .slot_of = std::vector<int64_t>(static_cast<size_t>(options.num_experts), -1)});
+ExpertCache::ExpertCache(int64_t num_experts, std::span<const int64_t> slots, const NewPolicy& new_policy)
+    : num_experts_(num_experts) {
+  for (const int64_t count : slots) {
+    layers_.push_back({.policy = new_policy(num_experts),
+                       .held = std::vector<int32_t>(static_cast<size_t>(count), -1),
+                       .slot_of = std::vector<int64_t>(static_cast<size_t>(num_experts), -1)});
   }
-  const auto slots = static_cast<size_t>(options.slots), experts = static_cast<size_t>(options.num_experts);
-  pass_.hits.reserve(slots);
-  pass_.misses.reserve(experts);
-  pass_.loads.reserve(slots);
-  wanted_.reserve(experts);
-  others_.reserve(slots);
+  uses_.reserve(static_cast<size_t>(num_experts));
+  others_.reserve(static_cast<size_t>(num_experts));
 }
 
 void ExpertCache::Clear() {
@@ -30,44 +22,29 @@ void ExpertCache::Clear() {
   }
 }
 
-const ExpertCache::Pass& ExpertCache::Take(int64_t moe_layer, std::span<const model::ExpertChoice> choices) {
-  Layer& layer = layers_[static_cast<size_t>(moe_layer)];
-  NoteUses(choices);
-  layer.policy->Use(uses_);
-  pass_.hits.clear();
-  pass_.misses.clear();
-  pass_.loads.clear();
-  for (const ExpertUse& use : uses_) {
-    const int64_t slot = layer.slot_of[static_cast<size_t>(use.expert)];
-    if (slot < 0) {
-      pass_.misses.push_back(use);
-    } else {
-      pass_.hits.push_back({use, slot});
-    }
-  }
-  wanted_.assign(pass_.misses.begin(), pass_.misses.end());
-  std::ranges::sort(wanted_, {}, [](const ExpertUse& use) { return std::pair(-use.weight, use.expert); });
-  for (const ExpertUse& miss : wanted_) {
-    const int64_t slot = std::ssize(pass_.loads) < options_.loads_per_pass ? FindSlot(layer) : -1;
-    if (slot < 0) break;
-    int32_t& held = layer.held[static_cast<size_t>(slot)];
-    if (held >= 0) layer.slot_of[static_cast<size_t>(held)] = -1;
-    held = miss.expert;
-    layer.slot_of[static_cast<size_t>(miss.expert)] = slot;
-    pass_.loads.push_back({miss.expert, slot});
-  }
-  return pass_;
-}
-
-void ExpertCache::NoteUses(std::span<const model::ExpertChoice> choices) {
-  uses_.assign(static_cast<size_t>(options_.num_experts), {});
+std::span<const ExpertUse> ExpertCache::Take(int64_t moe_layer, std::span<const model::ExpertChoice> choices) {
+  taken_ = &layers_[static_cast<size_t>(moe_layer)];
+  uses_.assign(static_cast<size_t>(num_experts_), {});
   for (const model::ExpertChoice& choice : choices) {
     ExpertUse& use = uses_[static_cast<size_t>(choice.expert)];
     use.expert = choice.expert;
+    use.slot = taken_->slot_of[static_cast<size_t>(choice.expert)];
     ++use.rows;
     use.weight += choice.weight;
   }
   std::erase_if(uses_, [](const ExpertUse& use) { return use.rows == 0; });
+  taken_->policy->Use(uses_);
+  return uses_;
+}
+
+int64_t ExpertCache::Hold(int32_t expert) {
+  const int64_t slot = FindSlot(*taken_);
+  if (slot < 0) return slot;
+  int32_t& held = taken_->held[static_cast<size_t>(slot)];
+  if (held >= 0) taken_->slot_of[static_cast<size_t>(held)] = -1;
+  held = expert;
+  taken_->slot_of[static_cast<size_t>(expert)] = slot;
+  return slot;
 }
 
 int64_t ExpertCache::FindSlot(const Layer& layer) {

@@ -22,28 +22,20 @@ std::vector<model::ExpertChoice> LayerChoices(const model::RoutingTraceModel& mo
 
 }  // namespace
 
-absl::StatusOr<CacheCounts> ReplayCache(const std::string& path, int64_t slots, int64_t loads_per_pass, bool prompts,
-                                        const ExpertCache::NewPolicy& new_policy) {
-  MOE_ASSIGN_OR_RETURN(const auto reader, model::RoutingTraceReader::Open(path));
-  const model::RoutingTraceModel& model = reader->model();
-  ExpertCache cache({.moe_layers = model.moe_layers,
-                     .num_experts = model.num_experts,
-                     .slots = slots,
-                     .loads_per_pass = loads_per_pass},
-                    new_policy);
+absl::StatusOr<CacheCounts> ReplayExperts(model::RoutingTraceReader& reader, bool prompts, ExpertPlanner& planner) {
   CacheCounts counts;
   model::RoutingStep step;
   while (true) {
-    MOE_ASSIGN_OR_RETURN(const bool more, reader->Next(step));
+    MOE_ASSIGN_OR_RETURN(const bool more, reader.Next(step));
     if (!more) return counts;
     if (!prompts && std::ranges::any_of(step.tokens, &model::TracedToken::prompt)) continue;
-    for (int64_t layer = 0; layer < model.moe_layers; ++layer) {
-      const ExpertCache::Pass& pass = cache.Take(layer, LayerChoices(model, step, layer));
-      counts.hits += std::ssize(pass.hits);
-      counts.misses += std::ssize(pass.misses);
-      counts.loads += std::ssize(pass.loads);
-      for (const ExpertCache::Hit& hit : pass.hits) counts.row_hits += hit.use.rows;
-      for (const ExpertUse& use : pass.misses) counts.row_misses += use.rows;
+    for (int64_t layer = 0; layer < reader.model().moe_layers; ++layer) {
+      const ExpertPlanner::Pass& pass = planner.Next(layer, LayerChoices(reader.model(), step, layer));
+      counts.loads += std::ssize(pass.plan.loads) + std::ssize(pass.plan.later);
+      for (const ExpertUse& use : pass.uses) {
+        ++(use.held() ? counts.hits : counts.misses);
+        (use.held() ? counts.row_hits : counts.row_misses) += use.rows;
+      }
     }
   }
 }

@@ -1,11 +1,11 @@
-// Replays a recording of passes on a cache of experts, without the model.
+// Replays a recording of passes on a planner of experts, without the model.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/experts/expert_cache.h"
+#include "common/experts/expert_planner.h"
 #include "common/model/routing_trace.h"
 
 namespace moestro::experts {
@@ -26,9 +26,8 @@ struct CacheCounts {
   }
 };
 
-// Replays the file's passes on an initially empty cache with `slots` slots per layer: the passes that generate tokens
-// only, or with `prompts` all passes. Returns the file's errors.
-absl::StatusOr<CacheCounts> ReplayCache(const std::string& path, int64_t slots, int64_t loads_per_pass, bool prompts,
-                                        const ExpertCache::NewPolicy& new_policy);
+// Replays the file's passes on the planner, whose shape is the file's: the passes that generate tokens only, or with
+// `prompts` all passes. Returns the file's errors.
+absl::StatusOr<CacheCounts> ReplayExperts(model::RoutingTraceReader& reader, bool prompts, ExpertPlanner& planner);
 
 }  // namespace moestro::experts

@@ -234,7 +234,14 @@ DASHBOARDS = {
             "cached pages evicted": rate("moestro_prefix_cache_evicted_pages_total")}, "ops"),
         lines("Experts on decode's device, per second", {
             "found there": rate("moestro_decode_expert_cache_hits_total"),
-            "not there": rate("moestro_decode_expert_cache_misses_total")}, "ops"),
+            "not there": rate("moestro_decode_expert_cache_misses_total"),
+            "computed there": rate("moestro_decode_experts_on_device_total"),
+            "loaded": rate("moestro_decode_expert_loads_total")}, "ops"),
+        lines("Routed experts, time over plan", {
+            "measured over planned": f"{rate('moestro_decode_expert_measured_seconds_total')}"
+                                     f" / {rate('moestro_decode_expert_planned_seconds_total')}"}, "short",
+            "With an expert cache. 1: layers take what the costs measured at the start say; far from it, a restart "
+            "measures them again."),
         lines("Waiting for decode's device, share of the clock", {
             "lent to prefill": rate("moestro_decode_device_wait_seconds_total")}, "percentunit",
             "Until prefill returns it, which takes at most a layer."),

@@ -32,6 +32,10 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
     return absl::InvalidArgumentError(
         "--expert-cache-bytes: a device holds the experts, but --device is none; choose a device");
   }
+  if (config.expert_schedule != experts::Schedule::kFixed && config.expert_cache_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "--expert-schedule: the device holds no experts to schedule; set --expert-cache-bytes");
+  }
   return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);
 }
 

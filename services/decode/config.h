@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/experts/schedulers.h"
 #include "common/kernels/cpu/input_coding.h"
 #include "common/process/choice.h"
 #include "common/process/cpu_options.h"
@@ -18,6 +19,12 @@ namespace moestro::decode {
 enum class Overlap { kAuto, kOn, kOff };
 inline constexpr std::array<Choice<Overlap>, 3> kOverlapWords = {
     {{"auto", Overlap::kAuto}, {"on", Overlap::kOn}, {"off", Overlap::kOff}}};
+
+inline constexpr std::array<Choice<experts::Schedule>, 4> kScheduleWords = {
+    {{"fixed", experts::Schedule::kFixed},
+     {"hybrid", experts::Schedule::kHybrid},
+     {"on-demand", experts::Schedule::kOnDemand},
+     {"layer-split", experts::Schedule::kLayerSplit}}};
 
 struct DecodeConfig {
   NodeOptions node;
@@ -35,9 +42,10 @@ struct DecodeConfig {
   std::string device = "none";         // where attention is computed: none (on the CPU, with the rest), host, cuda:N
   Overlap overlap = Overlap::kAuto;    // with a device
   int64_t expert_cache_bytes = 0;      // device memory for routed experts that the device computes; 0: none
-  int64_t pin_bytes = 0;               // limit of the weights registered for copies of these experts; 0: all
-  bool poison_freed_pages = false;     // see KvPoolOptions::poison_freed
-  std::string routing_trace;           // file that records the experts of all tokens; empty: none
+  experts::Schedule expert_schedule = experts::Schedule::kFixed;
+  int64_t pin_bytes = 0;            // limit of the weights registered for copies of these experts; 0: all
+  bool poison_freed_pages = false;  // see KvPoolOptions::poison_freed
+  std::string routing_trace;        // file that records the experts of all tokens; empty: none
 
   // The GPU that `device` names; nullopt if it names none.
   std::optional<int> cuda_ordinal() const;

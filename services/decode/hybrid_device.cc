@@ -34,6 +34,19 @@ int64_t PinnedWeightBytes(const DecodeConfig& config, const weights::WeightSegme
   return config.pin_bytes > 0 ? std::min(config.pin_bytes, bytes) : bytes;
 }
 
+// Rows of a step whose experts are scheduled. Prompts of a fixed mapping use the CPU alone: they would leave the cache
+// to what they used last.
+int64_t ScheduledRows(const DecodeConfig& config, int64_t max_rows) {
+  if (config.expert_cache_bytes == 0) return 0;
+  return config.expert_schedule == experts::Schedule::kFixed ? config.max_batch : max_rows;
+}
+
+// Experts that a layer loads in a step: as many as a token needs, where they are loaded for that step.
+int64_t MostLoads(experts::Schedule schedule, const weights::ModelSpec& spec) {
+  if (schedule == experts::Schedule::kLayerSplit) return 0;
+  return schedule == experts::Schedule::kFixed ? 1 : spec.experts_per_token;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeConfig& config,
@@ -54,14 +67,9 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   hybrid->experts_ = std::make_unique<CpuExperts>(spec, hybrid->weights_, kernels, workers, max_rows);
   engine::RoutedExperts* experts = hybrid->experts_.get();
   if (config.expert_cache_bytes > 0) {
-    const CachedExperts::Options cache{.budget_bytes = config.expert_cache_bytes, .max_rows = config.max_batch};
-    auto cached = CachedExperts::Create(spec, hybrid->weights_, kernels, *hybrid->experts_, *hybrid->compute_,
-                                        *hybrid->device_, cache);
-    if (!cached.ok()) return Annotate(cached.status(), "--expert-cache-bytes");
-    hybrid->cached_ = *std::move(cached);
-    experts = hybrid->cached_.get();
-    spdlog::info("--expert-cache-bytes {}: {} of {} experts of each layer", config.expert_cache_bytes,
-                 hybrid->cached_->slots(), spec.num_experts);
+    MOE_RETURN_IF_ERROR(
+        Annotate(hybrid->ScheduleExperts(config, spec, kernels, workers, max_rows), "--expert-cache-bytes"));
+    experts = hybrid->scheduled_.get();
   }
   HybridForward::Options options{
       .max_rows = max_rows,
@@ -76,7 +84,8 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
                        HybridForward::Create(spec, *hybrid->device_, *hybrid->compute_, *experts, std::move(options)));
   MOE_ASSIGN_OR_RETURN(CostModel costs, MeasureCosts(*hybrid->forward_, max_rows));
   hybrid->costs_ = std::make_unique<CostModel>(std::move(costs));
-  if (hybrid->cached_ != nullptr) {
+  if (hybrid->scheduled_ != nullptr) {
+    hybrid->scheduled_->Forget();  // what the measurement has used
     const auto* const weights = reinterpret_cast<const uint8_t*>(&segment.header());
     hybrid->expert_pinning_ =
         Pin(*hybrid->device_, "the weights", "loading other experts delays steps",
@@ -86,14 +95,34 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   return hybrid;
 }
 
+absl::Status HybridDevice::ScheduleExperts(const DecodeConfig& config, const weights::ModelSpec& spec,
+                                           const CpuKernels& kernels, WorkerPool& workers, int64_t max_rows) {
+  const ScheduledExperts::Options options{.schedule = config.expert_schedule,
+                                          .budget_bytes = config.expert_cache_bytes,
+                                          .most_loads = MostLoads(config.expert_schedule, spec),
+                                          .max_rows = ScheduledRows(config, max_rows)};
+  MOE_ASSIGN_OR_RETURN(
+      scheduled_, ScheduledExperts::Create(spec, weights_, kernels, workers, *experts_, *compute_, *device_, options));
+  MOE_RETURN_IF_ERROR(scheduled_->MeasureCosts(*device_));
+  const experts::ExpertCosts& costs = scheduled_->costs();
+  spdlog::info(
+      "--expert-schedule {}: the device holds up to {} of {} experts; an expert of one row: {:.0f} us on the CPU "
+      "({:.0f} "
+      "more for the first), {:.0f} on the device ({:.0f} more), {:.0f} to load",
+      WordOf(kScheduleWords, config.expert_schedule), scheduled_->held_experts(),
+      spec.num_experts * spec.num_moe_layers(), 1e6 * costs.host.At(1), 1e6 * costs.host_start,
+      1e6 * costs.device.At(1), 1e6 * costs.device_start, 1e6 * costs.load);
+  return absl::OkStatus();
+}
+
 absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::WeightSegment& segment,
                                 const CpuKernels& kernels, const WorkerPool& workers, const kv::KvPool& pool,
                                 int64_t max_rows) {
   const weights::ModelSpec& spec = segment.spec();
-  const bool hot_experts = config.expert_cache_bytes > 0;
+  const int64_t hot_rows = ScheduledRows(config, max_rows);
   if (const std::optional<int> ordinal = config.cuda_ordinal()) {
     const std::span<const uint8_t> pages = pool.PagesMemory();
-    const int64_t weight_bytes = hot_experts ? PinnedWeightBytes(config, segment) : 0;
+    const int64_t weight_bytes = hot_rows > 0 ? PinnedWeightBytes(config, segment) : 0;
     const device::CudaDeviceOptions gpu{.ordinal = *ordinal, .registered_bytes = std::ssize(pages) + weight_bytes};
     MOE_ASSIGN_OR_RETURN(engine::CudaDecodeBackend backend,
                          engine::OpenCudaDecode(gpu, spec, weights_,
@@ -101,7 +130,7 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::Weigh
                                                  .max_sequences = config.max_batch,
                                                  .kv_pages = pool.geometry().page_count,
                                                  .reserved_bytes = config.expert_cache_bytes,
-                                                 .hot_experts = hot_experts,
+                                                 .hot_rows = hot_rows,
                                                  .int8_activations = kernels.int8_activations}));
     device_ = std::move(backend.device);
     compute_ = std::move(backend.compute);
@@ -116,8 +145,7 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::Weigh
   }
   constexpr int64_t kOtherBytes = int64_t{1} << 30;  // for the arrays that a pass hands over
   device_ = device::NewHostDevice({.memory_bytes = config.expert_cache_bytes + kOtherBytes});
-  compute_ = std::make_unique<engine::HostDecode>(spec, weights_, kernels, max_rows, workers.own_threads(),
-                                                  /*hot_rows=*/hot_experts ? config.max_batch : 0);
+  compute_ = std::make_unique<engine::HostDecode>(spec, weights_, kernels, max_rows, workers.own_threads(), hot_rows);
   return absl::OkStatus();
 }
 

@@ -14,9 +14,9 @@
 #include "common/platform/worker_pool.h"
 #include "common/weights/segment.h"
 #include "services/decode/config.h"
-#include "services/decode/overlap/cached_experts.h"
 #include "services/decode/overlap/cost_model.h"
 #include "services/decode/overlap/hybrid_forward.h"
+#include "services/decode/overlap/scheduled_experts.h"
 
 namespace moestro::decode {
 
@@ -31,9 +31,8 @@ class HybridDevice {
                                                               model::RoutingTraceWriter* trace);
 
   HybridForward& forward() { return *forward_; }
-  // Experts that steps used and that the device held, or did not hold; 0 without an expert cache. Thread-safe.
-  int64_t expert_hits() const { return cached_ == nullptr ? 0 : cached_->hits(); }
-  int64_t expert_misses() const { return cached_ == nullptr ? 0 : cached_->misses(); }
+  // Of the experts of steps; 0 without an expert cache. Thread-safe.
+  ExpertCounts expert_counts() const { return scheduled_ == nullptr ? ExpertCounts() : scheduled_->counts(); }
   // Retries the registrations that were refused. Called from time to time, by any thread.
   void RetryPinning();
 
@@ -42,6 +41,9 @@ class HybridDevice {
   // Opens the device and the objects that compute on it.
   absl::Status Open(const DecodeConfig& config, const weights::WeightSegment& segment, const CpuKernels& kernels,
                     const WorkerPool& workers, const kv::KvPool& pool, int64_t max_rows);
+  // Experts on the device, as --expert-cache-bytes and --expert-schedule say.
+  absl::Status ScheduleExperts(const DecodeConfig& config, const weights::ModelSpec& spec, const CpuKernels& kernels,
+                               WorkerPool& workers, int64_t max_rows);
   // Where --overlap cuts a step.
   size_t Split(const model::CheckedBatch& batch) const;
   void LogChoice(int max_batch) const;
@@ -53,7 +55,7 @@ class HybridDevice {
   model::ModelWeights weights_;
   std::unique_ptr<engine::DecodeCompute> compute_;
   std::unique_ptr<CpuExperts> experts_;
-  std::unique_ptr<CachedExperts> cached_;  // with --expert-cache-bytes
+  std::unique_ptr<ScheduledExperts> scheduled_;  // with --expert-cache-bytes
   std::unique_ptr<HybridForward> forward_;
   std::unique_ptr<CostModel> costs_;
 };

@@ -53,8 +53,17 @@ int main(int argc, char** argv) {
       "With a device, cut a step into two batches: the device computes one while the CPU computes the other's "
       "experts. auto: when that is faster by times measured at the start; on: always; off: never");
   app.add_option("--expert-cache-bytes", config.expert_cache_bytes,
-                 "Device memory for the most recently used routed experts, which the device then computes; 0: none")
+                 "Device memory for routed experts, of which the device then computes some; 0: none")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  moestro::AddChoice(
+      app, "--expert-schedule", moestro::decode::kScheduleWords, config.expert_schedule,
+      "With --expert-cache-bytes, where a layer's routed experts are computed. fixed: those that the device holds on "
+      "the device, the others on the CPU; prompts on the CPU alone; hybrid: as by times measured at the start the "
+      "layer "
+      "ends first: the device may load experts for it, the CPU compute held ones; on-demand: on the device, loading "
+      "what "
+      "it does not hold; layer-split: the first layers' on the device, which holds all of them, the others' on the "
+      "CPU");
   app.add_option(
          "--device-pin-bytes", config.pin_bytes,
          "With --expert-cache-bytes: at most this much of the weights is pinned for fast copies to a GPU (32GB); "

@@ -4,6 +4,7 @@
 #include "common/kv/pool.h"
 #include "common/telemetry/metrics.h"
 #include "services/decode/lease_table.h"
+#include "services/decode/overlap/scheduled_experts.h"
 #include "services/decode/step_plan.h"
 
 namespace moestro::decode {
@@ -24,6 +25,16 @@ struct DecodeMetrics {
         expert_misses(
             registry.AddCounter("moestro_decode_expert_cache_misses_total",
                                 "Experts that decode steps used in a layer and that the device did not hold")),
+        experts_on_device(
+            registry.AddCounter("moestro_decode_experts_on_device_total",
+                                "Experts that decode steps used in a layer and that the device computed")),
+        expert_loads(
+            registry.AddCounter("moestro_decode_expert_loads_total", "Experts that decode steps loaded to the device")),
+        planned_expert_seconds(registry.AddCounter("moestro_decode_expert_planned_seconds_total",
+                                                   "Time that the routed experts of layers should have taken by the "
+                                                   "costs measured at the start, with an expert cache")),
+        measured_expert_seconds(
+            registry.AddCounter("moestro_decode_expert_measured_seconds_total", "Time that these took")),
         device_wait_seconds(
             registry.AddCounter("moestro_decode_device_wait_seconds_total", "Time spent waiting for a lent device")),
         mask_wait_seconds(
@@ -90,17 +101,21 @@ struct DecodeMetrics {
     kv_usage.Set(stats.total_pages == 0 ? 0
                                         : 1 - static_cast<double>(available) / static_cast<double>(stats.total_pages));
     waiting_for_pages.Set(static_cast<double>(lease_table.waiting_for_pages()));
-    RaiseTo(preemptions, lease_table.preemptions());
-    RaiseTo(prefix_queries, stats.prefix_queries_tokens);
-    RaiseTo(prefix_hits, stats.prefix_hit_tokens);
-    RaiseTo(prefix_evictions, stats.evicted_pages);
+    RaiseTo(preemptions, static_cast<double>(lease_table.preemptions()));
+    RaiseTo(prefix_queries, static_cast<double>(stats.prefix_queries_tokens));
+    RaiseTo(prefix_hits, static_cast<double>(stats.prefix_hit_tokens));
+    RaiseTo(prefix_evictions, static_cast<double>(stats.evicted_pages));
   }
 
   // Totals over all steps. Called by the same thread.
-  void UpdateDevice(int64_t overlapped, int64_t hits, int64_t misses) {
-    RaiseTo(overlapped_steps, overlapped);
-    RaiseTo(expert_hits, hits);
-    RaiseTo(expert_misses, misses);
+  void UpdateDevice(int64_t overlapped, const ExpertCounts& experts) {
+    RaiseTo(overlapped_steps, static_cast<double>(overlapped));
+    RaiseTo(expert_hits, static_cast<double>(experts.hits));
+    RaiseTo(expert_misses, static_cast<double>(experts.misses));
+    RaiseTo(experts_on_device, static_cast<double>(experts.on_device));
+    RaiseTo(expert_loads, static_cast<double>(experts.loads));
+    RaiseTo(planned_expert_seconds, experts.planned_seconds);
+    RaiseTo(measured_expert_seconds, experts.measured_seconds);
   }
 
   prometheus::Counter& generated_tokens;
@@ -109,6 +124,10 @@ struct DecodeMetrics {
   prometheus::Counter& overlapped_steps;
   prometheus::Counter& expert_hits;
   prometheus::Counter& expert_misses;
+  prometheus::Counter& experts_on_device;
+  prometheus::Counter& expert_loads;
+  prometheus::Counter& planned_expert_seconds;
+  prometheus::Counter& measured_expert_seconds;
   prometheus::Counter& device_wait_seconds;
   prometheus::Counter& mask_wait_seconds;
   prometheus::Gauge& workers;
@@ -138,9 +157,7 @@ struct DecodeMetrics {
   static std::vector<double> RowBuckets() { return {0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}; }
 
   // Raises a counter to a count that is kept elsewhere.
-  static void RaiseTo(prometheus::Counter& counter, int64_t count) {
-    counter.Increment(static_cast<double>(count) - counter.Value());
-  }
+  static void RaiseTo(prometheus::Counter& counter, double count) { counter.Increment(count - counter.Value()); }
 };
 
 }  // namespace moestro::decode

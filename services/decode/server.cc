@@ -214,7 +214,7 @@ class DecodeServer {
     metrics_.Update(pool_->stats(), *leases_);
     if (hybrid_ != nullptr) {
       hybrid_->RetryPinning();
-      metrics_.UpdateDevice(hybrid_->forward().overlapped_steps(), hybrid_->expert_hits(), hybrid_->expert_misses());
+      metrics_.UpdateDevice(hybrid_->forward().overlapped_steps(), hybrid_->expert_counts());
     }
     return absl::OkStatus();
   }

@@ -32,18 +32,27 @@ def test_tokens_do_not_depend_on_the_device(make_node, absorbed, expected, overl
         assert len(choice) == 1 and f"--overlap {overlap}" in choice[0]
 
 
-def test_tokens_do_not_depend_on_cached_experts(make_node, absorbed, expected):
-    with make_node(dict(absorbed, decode=["--device", "host", "--expert-cache-bytes", "2MB"])) as node:
+@pytest.mark.parametrize("schedule", ["fixed", "hybrid", "on-demand", "layer-split"])
+def test_tokens_do_not_depend_on_where_experts_are_computed(make_node, absorbed, expected, schedule):
+    flags = ["--device", "host", "--expert-cache-bytes", "4MB", "--expert-schedule", schedule]
+    with make_node(dict(absorbed, decode=flags)) as node:
         assert answers(node) == expected
-        hits = node.metric("decode", "moestro_decode_expert_cache_hits_total")
-        misses = node.metric("decode", "moestro_decode_expert_cache_misses_total")
-        assert hits > 0 and misses > 0
+        metric = {name: node.metric("decode", f"moestro_decode_{name}_total") for name in (
+            "expert_cache_hits", "expert_cache_misses", "experts_on_device", "expert_loads", "expert_planned_seconds",
+            "expert_measured_seconds")}
+        assert metric["expert_cache_hits"] > 0 and metric["expert_cache_misses"] > 0, metric
+        assert metric["experts_on_device"] > 0, metric
+        assert (metric["expert_loads"] > 0) == (schedule != "layer-split"), metric
+        assert metric["expert_planned_seconds"] > 0 and metric["expert_measured_seconds"] > 0, metric
+        assert f"--expert-schedule {schedule}: the device holds up to" in node.log("decode")
 
 
 def test_a_device_that_is_not_there_is_an_error_of_the_start(make_node):
     for flags, message in ((["--device", "tpu"], "--device tpu: use none, host or cuda:N"),
                            (["--overlap", "maybe"], "--overlap maybe: use auto, on or off"),
-                           (["--expert-cache-bytes", "1MB"], "--device is none")):
+                           (["--expert-cache-bytes", "1MB"], "--device is none"),
+                           (["--device", "host", "--expert-schedule", "hybrid"], "set --expert-cache-bytes"),
+                           (["--expert-schedule", "best"], "use fixed, hybrid, on-demand or layer-split")):
         node = make_node({"decode": flags})
         try:
             node.start("decode")

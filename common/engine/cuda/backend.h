@@ -41,7 +41,7 @@ struct CudaDecodeOptions {
   int64_t kv_pages = 0;        // of the KV pool
   int64_t device_pages = 0;    // of these the most on the device at a time; 0: as many as fit
   int64_t reserved_bytes = 0;  // of device memory, which KV pages leave free
-  bool hot_experts = false;    // whether the device computes routed experts that it holds
+  int64_t hot_rows = 0;        // of a step whose routed experts the device computes, as far as it holds them; 0: none
   Int8Activations int8_activations = Int8Activations::kPublished;
 };
 

@@ -73,13 +73,13 @@ struct CudaDecode::Head {
   device::PinnedBuffer<float> host_logits;
 };
 
-// How rows of the experts that the device holds are cut into tiles: all tiles, then where those of each launch's
-// experts begin.
+// How rows of the experts that the device holds are cut into tiles, and experts into groups, each of one launch: all
+// tiles, then where those of each group begin, and where the last ones end.
 struct CudaDecode::HotTiles {
   static absl::StatusOr<std::unique_ptr<HotTiles>> Create(device::Device& device, const weights::ModelSpec& spec,
                                                           int64_t max_rows, bool coded) {
     const int64_t max_tiles = max_rows * spec.experts_per_token;  // an expert has one for a row at the least
-    const int64_t bytes = Bytes(max_tiles);
+    const int64_t bytes = Bytes(max_tiles, max_tiles);
     MOE_ASSIGN_OR_RETURN(auto host, device::PinnedBuffer<uint8_t>::Create(device, bytes));
     MOE_ASSIGN_OR_RETURN(device::Memory memory, device.Allocate(bytes, "tiles of cached experts"));
     const int64_t gated_bytes = max_tiles * CudaStride(spec.moe_intermediate_size) * int64_t{sizeof(uint16_t)};
@@ -89,32 +89,44 @@ struct CudaDecode::HotTiles {
       const int64_t code_bytes = max_tiles * cuda::Int8Stride(spec.hidden_size) * int64_t{sizeof(uint16_t)};
       MOE_ASSIGN_OR_RETURN(codes, device.Allocate(code_bytes, "coded inputs of cached experts"));
     }
-    return std::unique_ptr<HotTiles>(
+    std::unique_ptr<HotTiles> tiles(
         new HotTiles{max_tiles, std::move(host), std::move(memory), std::move(gated), std::move(codes)});
+    tiles->group_begins.reserve(static_cast<size_t>(max_tiles + 1));
+    return tiles;
   }
-  static int64_t Bytes(int64_t max_tiles) {
-    const int64_t begins = CeilDiv(max_tiles, int64_t{cuda::kMaxMatrices}) + 1;
-    return max_tiles * int64_t{sizeof(cuda::TokenTile)} + begins * int64_t{sizeof(int32_t)};
+  static int64_t Bytes(int64_t tiles, int64_t groups) {
+    return tiles * int64_t{sizeof(cuda::TokenTile)} + (groups + 1) * int64_t{sizeof(int32_t)};
   }
   static cuda::TokenTile* Tiles(uint8_t* plan) { return reinterpret_cast<cuda::TokenTile*>(plan); }
-  int32_t* Begins(uint8_t* plan) const { return reinterpret_cast<int32_t*>(Tiles(plan) + max_tiles); }
+  int32_t* Begins(uint8_t* plan) const { return reinterpret_cast<int32_t*>(Tiles(plan) + count); }
+  size_t groups() const { return group_begins.size() - 1; }
+  int64_t bytes() const { return Bytes(count, std::ssize(group_begins) - 1); }
 
   // Cuts the rows, in host memory.
   void Cut(std::span<const HotExpert> experts) {
     cuda::TokenTile* const tiles = Tiles(host.get());
+    count = 0;
+    group_begins.clear();
+    rows = 0;
+    for (const HotExpert& expert : experts) count += CeilDiv(expert.count, int64_t{cuda::kSmallTile});
+    MOE_CHECK(count <= max_tiles);
     int32_t* const begins = Begins(host.get());
-    int32_t count = 0;
-    for (int32_t i = 0; i < std::ssize(experts); ++i) {
-      if (i % cuda::kMaxMatrices == 0) begins[i / cuda::kMaxMatrices] = count;
-      const HotExpert& expert = experts[static_cast<size_t>(i)];
+    int32_t next = 0;
+    for (size_t i = 0; i < experts.size(); ++i) {
+      const HotExpert& expert = experts[i];
+      if (i == 0 || expert.loaded != nullptr || i - group_begins.back() == cuda::kMaxMatrices) {
+        begins[group_begins.size()] = next;
+        group_begins.push_back(i);
+      }
       const int64_t end = expert.begin + expert.count;
+      rows = std::max(rows, end);
       for (int64_t row = expert.begin; row < end; row += cuda::kSmallTile) {
-        MOE_CHECK(count < max_tiles);
-        tiles[count++] = {i, static_cast<int32_t>(row),
-                          static_cast<int32_t>(std::min(end - row, int64_t{cuda::kSmallTile}))};
+        tiles[next++] = {static_cast<int32_t>(i), static_cast<int32_t>(row),
+                         static_cast<int32_t>(std::min(end - row, int64_t{cuda::kSmallTile}))};
       }
     }
-    begins[CeilDiv(std::ssize(experts), std::ptrdiff_t{cuda::kMaxMatrices})] = count;
+    begins[group_begins.size()] = next;
+    group_begins.push_back(experts.size());
   }
 
   int64_t max_tiles = 0;
@@ -122,6 +134,10 @@ struct CudaDecode::HotTiles {
   device::Memory memory;
   device::Memory gated;  // BF16 [max_tiles, CudaStride(moe_intermediate_size)]
   device::Memory codes;  // [max_tiles, Int8Stride(hidden_size)]; none where inputs are not coded
+  // Of the last cut.
+  int64_t count = 0;
+  int64_t rows = 0;
+  std::vector<size_t> group_begins = {};  // among the experts, and their number
 };
 
 CudaDecode::CudaDecode(const device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
@@ -190,8 +206,8 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
     state->places.reserve(static_cast<size_t>(limits.pages));
     decode->lanes_.push_back(std::move(state));
   }
-  if (options.hot_experts) {
-    MOE_ASSIGN_OR_RETURN(decode->hot_, HotTiles::Create(device, spec, options.max_sequences, coded));
+  if (options.hot_rows > 0) {
+    MOE_ASSIGN_OR_RETURN(decode->hot_, HotTiles::Create(device, spec, options.hot_rows, coded));
   }
   return decode;
 }
@@ -290,44 +306,49 @@ absl::Status CudaDecode::HotExperts(std::span<const HotExpert> experts, const ui
                                     device::Stream& stream) {
   if (hot_ == nullptr) return DecodeCompute::HotExperts(experts, x, outputs, stream);
   hot_->Cut(experts);
-  MOE_RETURN_IF_ERROR(stream.CopyToDevice(hot_->memory.data(), hot_->host.get(), HotTiles::Bytes(hot_->max_tiles)));
-  const auto launch = [&](void* native) { return RunHot(experts, x, outputs, native); };
-  return stream.Launch({.name = "hot experts", .cost = {}, .run = std::ref(launch)});  // a GPU calls this at once
-}
-
-absl::Status CudaDecode::RunHot(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
-                                void* native) const {
-  auto* const stream = static_cast<cuda::Stream>(native);
-  const int32_t* const host_begins = hot_->Begins(hot_->host.get());
-  const int32_t* const begins = hot_->Begins(hot_->memory.data());
-  auto* const gated = reinterpret_cast<uint16_t*>(hot_->gated.data());
-  uint16_t* const codes = coded_ ? reinterpret_cast<uint16_t*>(hot_->codes.data()) : nullptr;
+  MOE_RETURN_IF_ERROR(stream.CopyToDevice(hot_->memory.data(), hot_->host.get(), hot_->bytes()));
+  // A GPU calls what is launched at once.
   if (coded_) {
-    int64_t rows = 0;
-    for (const HotExpert& expert : experts) rows = std::max(rows, expert.begin + expert.count);
-    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchEncodeInt8({.x = x,
-                                                             .x_stride = CudaStride(spec_.hidden_size),
-                                                             .cols = spec_.hidden_size,
-                                                             .out = codes,
-                                                             .out_stride = cuda::Int8Stride(spec_.hidden_size),
-                                                             .rows = rows},
-                                                            stream)));
+    const auto encode = [&](void* native) { return EncodeHot(hot_->rows, x, native); };
+    MOE_RETURN_IF_ERROR(stream.Launch({.name = "codes of hot experts", .cost = {}, .run = std::ref(encode)}));
   }
-  for (size_t first = 0, group = 0; first < experts.size(); first += cuda::kMaxMatrices, ++group) {
-    const auto together = experts.subspan(first, std::min<size_t>(cuda::kMaxMatrices, experts.size() - first));
-    std::array<model::MlpWeights, cuda::kMaxMatrices> weights;
-    std::ranges::transform(together, weights.begin(), &HotExpert::weights);
-    MOE_RETURN_IF_ERROR(RunGroupedMlp(spec_, std::span(weights).first(together.size()),
-                                      {.matrices = {},
-                                       .first_group = static_cast<int32_t>(first),
-                                       .tiles = HotTiles::Tiles(hot_->memory.data()),
-                                       .first_tile = begins + group,
-                                       .end_tile = begins + group + 1,
-                                       .max_tiles = host_begins[group + 1] - host_begins[group],
-                                       .tile_tokens = cuda::kSmallTile},
-                                      x, codes, gated, outputs, stream));
+  for (size_t group = 0; group < hot_->groups(); ++group) {
+    device::Event* const loaded = experts[hot_->group_begins[group]].loaded;
+    if (loaded != nullptr) MOE_RETURN_IF_ERROR(stream.WaitFor(*loaded));
+    const auto launch = [&](void* native) { return RunHot(group, experts, x, outputs, native); };
+    MOE_RETURN_IF_ERROR(stream.Launch({.name = "hot experts", .cost = {}, .run = std::ref(launch)}));
   }
   return absl::OkStatus();
+}
+
+absl::Status CudaDecode::EncodeHot(int64_t rows, const uint16_t* x, void* native) const {
+  return LaunchStatus(cuda::LaunchEncodeInt8({.x = x,
+                                              .x_stride = CudaStride(spec_.hidden_size),
+                                              .cols = spec_.hidden_size,
+                                              .out = reinterpret_cast<uint16_t*>(hot_->codes.data()),
+                                              .out_stride = cuda::Int8Stride(spec_.hidden_size),
+                                              .rows = rows},
+                                             static_cast<cuda::Stream>(native)));
+}
+
+absl::Status CudaDecode::RunHot(size_t group, std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
+                                void* native) const {
+  const size_t first = hot_->group_begins[group];
+  const auto together = experts.subspan(first, hot_->group_begins[group + 1] - first);
+  std::array<model::MlpWeights, cuda::kMaxMatrices> weights;
+  std::ranges::transform(together, weights.begin(), &HotExpert::weights);
+  const int32_t* const host_begins = hot_->Begins(hot_->host.get());
+  const int32_t* const begins = hot_->Begins(hot_->memory.data());
+  return RunGroupedMlp(spec_, std::span(weights).first(together.size()),
+                       {.matrices = {},
+                        .first_group = static_cast<int32_t>(first),
+                        .tiles = HotTiles::Tiles(hot_->memory.data()),
+                        .first_tile = begins + group,
+                        .end_tile = begins + group + 1,
+                        .max_tiles = host_begins[group + 1] - host_begins[group],
+                        .tile_tokens = cuda::kSmallTile},
+                       x, coded_ ? reinterpret_cast<uint16_t*>(hot_->codes.data()) : nullptr,
+                       reinterpret_cast<uint16_t*>(hot_->gated.data()), outputs, static_cast<cuda::Stream>(native));
 }
 
 CudaRows CudaDecode::RowsOf(const LaneState& state) const {

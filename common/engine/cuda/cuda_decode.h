@@ -3,7 +3,8 @@
 // step that names the other form is refused; results agree with the engine's to the tolerance between devices, not to
 // the bit. A row's bits depend on the tokens before it alone, as the engine's.
 //
-// Routed experts that the device holds go through a launch in groups of up to cuda::kMaxMatrices.
+// Routed experts that the device holds go through a launch in groups of up to cuda::kMaxMatrices. One that is still
+// being loaded begins a group.
 //
 // In a step nothing is allocated, and the host waits for the device where lanes wait for choices, and for the logits.
 #pragma once
@@ -63,7 +64,10 @@ class CudaDecode final : public DecodeCompute {
   absl::Status RunAttend(const LaneState& state, void* native) const;
   absl::Status RunCombine(LaneState& state, void* native) const;
   absl::Status RunHead(std::span<const int64_t> wanted, void* native) const;
-  absl::Status RunHot(std::span<const HotExpert> experts, const uint16_t* x, float* outputs, void* native) const;
+  absl::Status EncodeHot(int64_t rows, const uint16_t* x, void* native) const;
+  // A group of the tiles' experts.
+  absl::Status RunHot(size_t group, std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
+                      void* native) const;
   // What the lane's rows have added to the cache, into the pool's pages.
   void StoreEntries(const LaneState& state);
 
@@ -76,7 +80,7 @@ class CudaDecode final : public DecodeCompute {
   DevicePages pages_;
   device::Memory residual_;  // F32 [rows, hidden] of all lanes; each works on its part
   std::unique_ptr<Head> head_;
-  std::unique_ptr<HotTiles> hot_;  // null without hot_experts
+  std::unique_ptr<HotTiles> hot_;  // null without hot_rows
   std::vector<std::unique_ptr<LaneState>> lanes_;
 };
 

@@ -48,6 +48,7 @@ struct HostDecode::HotState {
     plan.experts.reserve(most);
     plan.routed.reserve(most);
     weights.reserve(most);
+    ends.reserve(most);
   }
 
   WorkerPool pool{1};
@@ -55,8 +56,15 @@ struct HostDecode::HotState {
   model::ExpertBuffers buffers;
   model::ExpertPlan plan;
   std::vector<model::MlpWeights> weights;
+  std::vector<size_t> ends;  // of the experts that are computed together
   const uint16_t* x = nullptr;
   float* outputs = nullptr;
+
+  void Run(size_t group) {
+    const size_t begin = group == 0 ? 0 : ends[group - 1];
+    const auto together = std::span<const model::MlpWeights>(weights).subspan(begin, ends[group] - begin);
+    model::RunExpertOutputs({context, buffers}, {together, static_cast<int64_t>(begin)}, plan, x, outputs);
+  }
 };
 
 HostDecode::HostDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels,
@@ -117,23 +125,29 @@ absl::Status HostDecode::Combine(int lane, int64_t layer, device::Stream& stream
 absl::Status HostDecode::HotExperts(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
                                     device::Stream& stream) {
   if (hot_ == nullptr) return DecodeCompute::HotExperts(experts, x, outputs, stream);
-  // Every row with weight 1 to a sum of its own: the sum is the output.
   model::ExpertPlan& plan = hot_->plan;
   plan.experts.clear();
   plan.routed.clear();
   hot_->weights.clear();
+  hot_->ends.clear();
   for (const HotExpert& expert : experts) {
+    if (expert.loaded != nullptr && !hot_->weights.empty()) hot_->ends.push_back(hot_->weights.size());
     plan.experts.push_back({static_cast<int32_t>(hot_->weights.size()), expert.begin, expert.count});
     hot_->weights.push_back(expert.weights);
     for (int64_t row = expert.begin; row < expert.begin + expert.count; ++row) plan.routed.push_back({row, 1.0f});
   }
+  hot_->ends.push_back(hot_->weights.size());
   hot_->x = x;
   hot_->outputs = outputs;
-  return stream.Launch({.name = "hot experts", .cost = {}, .run = [&hot = *hot_](void*) {
-                          std::fill_n(hot.outputs, std::ssize(hot.plan.routed) * hot.context.spec.hidden_size, 0.0f);
-                          model::RunExperts({hot.context, hot.buffers}, {hot.weights, 0}, hot.plan, hot.x, hot.outputs);
-                          return absl::OkStatus();
-                        }});
+  size_t begin = 0;
+  for (size_t group = 0; group < hot_->ends.size(); begin = hot_->ends[group++]) {
+    if (experts[begin].loaded != nullptr) MOE_RETURN_IF_ERROR(stream.WaitFor(*experts[begin].loaded));
+    MOE_RETURN_IF_ERROR(stream.Launch({.name = "hot experts", .cost = {}, .run = [group, &hot = *hot_](void*) {
+                                         hot.Run(group);
+                                         return absl::OkStatus();
+                                       }}));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status HostDecode::RunAttend(LaneState& state, int64_t layer) {

@@ -23,6 +23,7 @@ struct MoeWork {
   const uint16_t* x = nullptr;               // BF16 [*, hidden]
   float* sums = nullptr;                     // F32 [*, hidden]; null: start from zero, in scratch
   float* residual = nullptr;                 // F32 [rows, hidden]; null: the sums are still incomplete
+  float* outputs = nullptr;                  // F32, as `routed`: each row's output, in place of sums; null: sums
 
   bool has_dense() const { return dense != nullptr && dense->gate.rows > 0; }
 };
@@ -208,6 +209,7 @@ class MoeLayer {
   }
 
   void Down(IndexRange rows, const ExpertBuffers::Scratch& scratch) {
+    if (work_.outputs != nullptr) return Output(rows, scratch);
     float* output = scratch.group_a.get();
     const bool in_scratch = work_.sums == nullptr;
     float* sums = in_scratch ? scratch.group_b.get() : work_.sums + rows.begin;
@@ -215,9 +217,7 @@ class MoeLayer {
     if (in_scratch) std::fill_n(sums, work_.rows * stride, 0.0f);
     for (size_t i = 0; i < work_.experts.size(); ++i) {
       const ExpertRows& expert = work_.experts[i];
-      buffers_.progress[i].gated.Wait();
-      LinearRows(kernels_, WeightsOf(expert).down, DownInputOf(expert), rows, output);
-      AddBias(WeightsOf(expert).down_bias, rows, expert.count, output);
+      DownExpert(i, rows, output);
       for (int64_t row = 0; row < expert.count; ++row) {
         const RoutedRow& routed = work_.routed[expert.begin + row];
         kernels_.axpy(routed.weight, output + row * rows.size(), rows.size(), sums + routed.row * stride);
@@ -234,6 +234,26 @@ class MoeLayer {
     if (work_.residual == nullptr) return;
     for (int64_t row = 0; row < work_.rows; ++row) {
       kernels_.axpy(1.0f, sums + row * stride, rows.size(), work_.residual + row * spec_.hidden_size + rows.begin);
+    }
+  }
+
+  // Some of an expert's outputs, without weights.
+  void DownExpert(size_t index, IndexRange rows, float* output) {
+    const ExpertRows& expert = work_.experts[index];
+    buffers_.progress[index].gated.Wait();
+    LinearRows(kernels_, WeightsOf(expert).down, DownInputOf(expert), rows, output);
+    AddBias(WeightsOf(expert).down_bias, rows, expert.count, output);
+  }
+
+  void Output(IndexRange rows, const ExpertBuffers::Scratch& scratch) {
+    const float* const output = scratch.group_a.get();
+    for (size_t i = 0; i < work_.experts.size(); ++i) {
+      const ExpertRows& expert = work_.experts[i];
+      DownExpert(i, rows, scratch.group_a.get());
+      for (int64_t row = 0; row < expert.count; ++row) {
+        std::copy_n(output + row * rows.size(), rows.size(),
+                    work_.outputs + (expert.begin + row) * spec_.hidden_size + rows.begin);
+      }
     }
   }
 
@@ -282,6 +302,7 @@ class PieceWalk {
     }
     return pieces_;
   }
+  int64_t begin() const { return begin_; }
   std::span<const RoutedRow> routed() const { return std::span(plan_.routed).subspan(begin_, routed_); }
 
  private:
@@ -324,6 +345,20 @@ void RunExperts(const MoeContext& context, const ExpertSlice& slice, const Exper
                        .rows = std::ranges::max(pieces, {}, &ExpertRows::count).count,
                        .x = x,
                        .sums = sums};
+    MoeLayer(context, work).Run(MoeSync::kPerExpert);
+  }
+}
+
+void RunExpertOutputs(const MoeContext& context, const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x,
+                      float* outputs) {
+  PieceWalk walk(context.spec, context.buffers, slice, plan);
+  for (auto pieces = walk.Next(); !pieces.empty(); pieces = walk.Next()) {
+    const MoeWork work{.routed = walk.routed(),
+                       .experts = pieces,
+                       .slice = slice,
+                       .rows = std::ranges::max(pieces, {}, &ExpertRows::count).count,
+                       .x = x,
+                       .outputs = outputs + walk.begin() * context.spec.hidden_size};
     MoeLayer(context, work).Run(MoeSync::kPerExpert);
   }
 }

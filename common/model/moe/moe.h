@@ -40,6 +40,11 @@ struct ExpertSlice {
 void RunExperts(const MoeContext& context, const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x,
                 float* sums);
 
+// outputs[i] = expert(x[plan.routed[i].row]) for what the plan routes to the slice's experts, whatever its weights. x:
+// BF16 [rows, hidden], outputs: F32 [routed, hidden]. Summed by axpy in ascending id they give RunExperts' bits.
+void RunExpertOutputs(const MoeContext& context, const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x,
+                      float* outputs);
+
 // rows.residual[row] += sums[row] + dense(rows.x[row]), times rows.shared_weights[row] if these are there, for 1 to
 // max_rows rows; `dense` may be empty. Changes sums, F32 [rows, hidden].
 void AddSharedExpert(const MoeContext& context, const MlpWeights& dense, const RowsView& rows, float* sums);

@@ -91,10 +91,12 @@ absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const m
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const int64_t slots : flags.cache_experts) {
     MOE_RETURN_IF_ERROR(CheckFlagRange("--cache-experts", slots, 0, model.num_experts));
-    MOE_ASSIGN_OR_RETURN(const experts::CacheCounts counts,
-                         experts::ReplayCache(flags.file, slots, flags.cache_loads, flags.prompts, [](int64_t experts) {
-                           return std::make_unique<experts::LruPolicy>(experts);
-                         }));
+    MOE_ASSIGN_OR_RETURN(const auto reader, model::RoutingTraceReader::Open(flags.file));
+    experts::ExpertPlanner planner({.moe_layers = model.moe_layers,
+                                    .num_experts = model.num_experts,
+                                    .slots = slots,
+                                    .most_loads = flags.cache_loads});
+    MOE_ASSIGN_OR_RETURN(const experts::CacheCounts counts, experts::ReplayExperts(*reader, flags.prompts, planner));
     rows.push_back({{"experts_a_layer", slots},
                     {"policy", "lru"},
                     {"hit_rate", counts.HitRate()},

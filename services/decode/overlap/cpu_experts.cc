@@ -15,15 +15,14 @@ absl::Status CpuExperts::Run(int64_t layer, int64_t count, const engine::ExpertI
   const auto choices = std::span(rows.choices, static_cast<size_t>(count * spec.experts_per_token));
   plan_.Sort(choices, spec.experts_per_token, spec.num_experts);
   std::fill_n(rows.sums, count * spec.hidden_size, 0.0f);
-  RunSlice(layer, {0, spec.num_experts}, plan_, rows);
+  const ScopedAffinity pinned = context_.pool.PinCaller();
+  model::RunExperts({context_, buffers_}, {weights_.layers[layer].feed_forward.experts, 0}, plan_, rows.x, rows.sums);
   return absl::OkStatus();
 }
 
-void CpuExperts::RunSlice(int64_t layer, IndexRange ids, const model::ExpertPlan& plan, const engine::ExpertIo& rows) {
+void CpuExperts::RunOutputs(int64_t layer, const model::ExpertPlan& plan, const uint16_t* x, float* outputs) {
   const ScopedAffinity pinned = context_.pool.PinCaller();
-  const auto experts = std::span(weights_.layers[layer].feed_forward.experts)
-                           .subspan(static_cast<size_t>(ids.begin), static_cast<size_t>(ids.size()));
-  model::RunExperts({context_, buffers_}, {experts, ids.begin}, plan, rows.x, rows.sums);
+  model::RunExpertOutputs({context_, buffers_}, {weights_.layers[layer].feed_forward.experts, 0}, plan, x, outputs);
 }
 
 }  // namespace moestro::decode

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "common/base/math.h"
 #include "common/engine/decode_compute.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/model/binding.h"
@@ -20,9 +19,8 @@ class CpuExperts final : public engine::RoutedExperts {
              WorkerPool& pool, int64_t max_rows);
   absl::Status Run(int64_t layer, int64_t count, const engine::ExpertIo& rows) override;
 
-  // rows.sums[row] += sum over the experts in `ids` that the plan has, in ascending id, of weight *
-  // expert(rows.x[row]). One call at a time.
-  void RunSlice(int64_t layer, IndexRange ids, const model::ExpertPlan& plan, const engine::ExpertIo& rows);
+  // outputs[i] = expert(x[plan.routed[i].row]), F32 [routed, hidden]. One call at a time.
+  void RunOutputs(int64_t layer, const model::ExpertPlan& plan, const uint16_t* x, float* outputs);
 
  private:
   const model::EngineContext context_;

@@ -32,17 +32,17 @@ class ReplayTest : public testing::Test {
   }
   ~ReplayTest() override { std::filesystem::remove(path_); }
 
-  CacheCounts Replay(int64_t slots, bool prompts) const {
-    return ReplayCache(path_, slots, /*loads_per_pass=*/8, prompts,
-                       [](int64_t experts) { return std::make_unique<LruPolicy>(experts); })
-        .value();
+  absl::StatusOr<CacheCounts> Replay(int64_t slots, bool prompts) const {
+    const auto reader = model::RoutingTraceReader::Open(path_).value();
+    ExpertPlanner planner({.moe_layers = 2, .num_experts = 8, .slots = slots, .most_loads = 8});
+    return ReplayExperts(*reader, prompts, planner);
   }
 
   const std::string path_ = testing::TempDir() + "replay_test_trace";
 };
 
 TEST_F(ReplayTest, CountsHitsByExpertAndByRow) {
-  const CacheCounts counts = Replay(/*slots=*/8, /*prompts=*/false);
+  const CacheCounts counts = *Replay(/*slots=*/8, /*prompts=*/false);
   EXPECT_EQ(counts.misses, 3 + 2);
   EXPECT_EQ(counts.hits, 2 + 2);
   EXPECT_EQ(counts.row_misses, 4 + 4);
@@ -52,17 +52,16 @@ TEST_F(ReplayTest, CountsHitsByExpertAndByRow) {
   EXPECT_DOUBLE_EQ(counts.RowHitRate(), 4.0 / 12);
 }
 
-TEST_F(ReplayTest, PromptsCountWhenAskedFor) { EXPECT_EQ(Replay(8, /*prompts=*/true).misses, 2 + 2 + 3); }
+TEST_F(ReplayTest, PromptsCountWhenAskedFor) { EXPECT_EQ(Replay(8, /*prompts=*/true)->misses, 2 + 2 + 3); }
 
 TEST_F(ReplayTest, AFewSlotsHoldAFew) {
-  const CacheCounts counts = Replay(/*slots=*/1, /*prompts=*/false);
+  const CacheCounts counts = *Replay(/*slots=*/1, /*prompts=*/false);
   EXPECT_EQ(counts.hits, 1 + 1) << "2 and 0";
 }
 
 TEST_F(ReplayTest, ReportsWhatIsWrongWithTheFile) {
   std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 1);
-  const auto counts =
-      ReplayCache(path_, 2, 8, true, [](int64_t experts) { return std::make_unique<LruPolicy>(experts); });
+  const auto counts = Replay(2, /*prompts=*/true);
   EXPECT_EQ(counts.status().code(), absl::StatusCode::kDataLoss);
 }
 

@@ -67,16 +67,16 @@ TEST_F(CudaHybridDeviceTest, TheSameTokensAsOnTheCpu) {
   ASSERT_EQ(std::ssize(expected.ids), kTokens);
   const auto hybrid = Device(kFewExperts).value();
   EXPECT_EQ(Run(hybrid->forward()).ids, expected.ids);
-  EXPECT_GT(hybrid->expert_hits(), 0);
+  EXPECT_GT(hybrid->expert_counts().hits, 0);
   // The dense weights were copied directly. Steps copy only from and to pinned memory: the lanes' exchange buffers, the
   // KV pool, and, once registered, missed experts.
   const weights::SegmentHeader& weights = node_.segment().header();
   emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
   emulation::AwaitRegistered(&node_.pool().PagesMemory().back());
   const int64_t pageable = emulation::Gpu().pageable_copies;
-  const int64_t missed = hybrid->expert_misses();
+  const int64_t missed = hybrid->expert_counts().misses;
   Run(hybrid->forward());
-  EXPECT_GT(hybrid->expert_misses(), missed);
+  EXPECT_GT(hybrid->expert_counts().misses, missed);
   EXPECT_EQ(emulation::Gpu().pageable_copies, pageable);
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/device/host/host_device.h"
-#include "services/decode/overlap/cached_experts.h"
+#include "services/decode/overlap/scheduled_experts.h"
 #include "services/decode/overlap/split.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/services/decode/overlap/overlap_fixture.h"
@@ -164,13 +164,19 @@ TEST_F(SteadyStepTest, OneBatch) { EXPECT_EQ(Allocations(cpu_, OneMicroBatch), k
 TEST_F(SteadyStepTest, TwoBatches) { EXPECT_EQ(Allocations(cpu_, SplitRuns), kNone); }
 
 TEST_F(SteadyStepTest, WithExpertsThatAreHitMissedAndLoaded) {
-  const auto cached = CachedExperts::Create(spec(), weights_, kernels_, cpu_, compute_, device_,
-                                            {.budget_bytes = 1 << 18, .max_rows = kSequences, .loads_per_pass = 1})
-                          .value();
-  ASSERT_LT(cached->slots(), spec().num_experts);
-  EXPECT_EQ(Allocations(*cached, SplitRuns), kNone);
-  EXPECT_GT(cached->hits(), 2 * kSteps);
-  EXPECT_GT(cached->misses(), 2 * kSteps);
+  for (const experts::Schedule schedule :
+       {experts::Schedule::kFixed, experts::Schedule::kHybrid, experts::Schedule::kOnDemand}) {
+    const auto scheduled = ScheduledExperts::Create(
+                               spec(), weights_, kernels_, workers_, cpu_, compute_, device_,
+                               {.schedule = schedule, .budget_bytes = 1 << 18, .most_loads = 2, .max_rows = kSequences})
+                               .value();
+    scheduled->SetCosts({.host = experts::SecondsByRows({1, 2, 4}), .device = experts::SecondsByRows({1}), .load = 1});
+    ASSERT_LT(scheduled->held_experts(), spec().num_experts * spec().num_moe_layers());
+    EXPECT_EQ(Allocations(*scheduled, SplitRuns), kNone) << static_cast<int>(schedule);
+    EXPECT_GT(scheduled->counts().hits, 2 * kSteps);
+    EXPECT_GT(scheduled->counts().misses, 2 * kSteps);
+    EXPECT_GT(scheduled->counts().loads, kSteps);
+  }
 }
 
 }  // namespace

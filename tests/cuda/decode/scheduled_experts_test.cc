@@ -1,5 +1,5 @@
 // Routed experts that a GPU, or the model of one, holds and computes.
-#include "services/decode/overlap/cached_experts.h"
+#include "services/decode/overlap/scheduled_experts.h"
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,8 @@ weights::ModelSpec Spec() {
   return spec;
 }
 
-void ExpectSumsNearTheCpus(const weights::ModelSpec& of, std::optional<DType> type = {}) {
+void ExpectSumsNearTheCpus(const weights::ModelSpec& of, std::optional<DType> type = {},
+                           experts::Schedule schedule = experts::Schedule::kFixed) {
   const SyntheticSegment model = MakeSyntheticSegment({.spec = of, .type = type});
   const weights::ModelSpec& spec = model.segment->spec();
   const model::ModelWeights weights = model::BindWeights(*model.segment).value();
@@ -40,13 +41,16 @@ void ExpectSumsNearTheCpus(const weights::ModelSpec& of, std::optional<DType> ty
   const auto device = device::OpenCudaDevice({.memory_bytes = int64_t{1} << 30}).value();
   const auto compute =
       engine::CudaDecode::Create(*device, spec, weights,
-                                 {.max_rows = kMaxRows, .max_sequences = kMaxRows, .kv_pages = 1, .hot_experts = true})
+                                 {.max_rows = kMaxRows, .max_sequences = kMaxRows, .kv_pages = 1, .hot_rows = kMaxRows})
           .value();
-  const auto cached = CachedExperts::Create(
-                          spec, weights, kernels, cpu, *compute, *device,
-                          {.budget_bytes = int64_t{1} << 28, .max_rows = kMaxRows, .loads_per_pass = spec.num_experts})
-                          .value();
-  ASSERT_EQ(cached->slots(), spec.num_experts);
+  // The first pass loads experts behind it, or computes them behind their loads.
+  const auto scheduled = ScheduledExperts::Create(spec, weights, kernels, pool, cpu, *compute, *device,
+                                                  {.schedule = schedule,
+                                                   .budget_bytes = int64_t{1} << 28,
+                                                   .most_loads = spec.num_experts,
+                                                   .max_rows = kMaxRows})
+                             .value();
+  ASSERT_EQ(scheduled->held_experts(), spec.num_experts * spec.num_moe_layers());
 
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
@@ -61,7 +65,7 @@ void ExpectSumsNearTheCpus(const weights::ModelSpec& of, std::optional<DType> ty
     }
     std::vector<float> expected(static_cast<size_t>(count * spec.hidden_size)), got(expected.size());
     ASSERT_TRUE(cpu.Run(1, count, {x.data(), choices.data(), expected.data()}).ok());
-    const absl::Status status = cached->Run(1, count, {x.data(), choices.data(), got.data()});
+    const absl::Status status = scheduled->Run(1, count, {x.data(), choices.data(), got.data()});
     ASSERT_TRUE(status.ok()) << status;
     // Both round the input of the down projection to BF16, nearly always in the same way; of I8 weights then to codes,
     // as Int8Deviation has it.
@@ -70,14 +74,19 @@ void ExpectSumsNearTheCpus(const weights::ModelSpec& of, std::optional<DType> ty
         model::kSigmas * deviation * model::RootMeanSquare(std::vector<double>(expected.begin(), expected.end()));
     for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
   }
-  EXPECT_GT(cached->hits(), spec.num_experts) << "the first pass has loaded nearly all";
+  EXPECT_GT(scheduled->counts().hits, spec.num_experts) << "the first pass has loaded nearly all";
 }
 
-TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) { ExpectSumsNearTheCpus(Spec()); }
+TEST(CudaScheduledExpertsTest, SumsAreNearTheCpus) { ExpectSumsNearTheCpus(Spec()); }
 
-TEST(CudaCachedExpertsTest, Int8) { ExpectSumsNearTheCpus(Spec(), DType::kI8); }
+TEST(CudaScheduledExpertsTest, Int8) { ExpectSumsNearTheCpus(Spec(), DType::kI8); }
 
-TEST(CudaCachedExpertsTest, WithBiasesAndAClamp) {
+TEST(CudaScheduledExpertsTest, LoadedWithinThePass) {
+  ExpectSumsNearTheCpus(Spec(), {}, experts::Schedule::kOnDemand);
+  ExpectSumsNearTheCpus(Spec(), DType::kI8, experts::Schedule::kOnDemand);
+}
+
+TEST(CudaScheduledExpertsTest, WithBiasesAndAClamp) {
   weights::ModelSpec spec = Spec();
   spec.expert_biases = 1;
   spec.swiglu_limit = 1.25;

@@ -1,0 +1,212 @@
+// Decode with a cache of some of a model's experts, under every schedule, on the host's device with a bus of a given
+// bandwidth: seconds of a step, and what plans said. Prints JSON.
+//
+//   expert_schedule_bench CHECKPOINT [--cache-ratio 0.25] [--copy-rate BYTES_PER_SECOND] [--sequences 1] [--steps 100]
+//
+// CPU and device have a core each. All schedules decode the same sequences from the same prompts, so they route the
+// same tokens to the same experts. They take turns every few steps, so what slows the machine down slows all of them.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+#include "common/device/host/host_device.h"
+#include "common/engine/host/host_decode.h"
+#include "common/kernels/dispatch.h"
+#include "common/report/build_info.h"
+#include "services/decode/overlap/hybrid_forward.h"
+#include "services/decode/overlap/scheduled_experts.h"
+#include "tests/common/model/engine_harness.h"
+#include "tests/support/segment_from_checkpoint.h"
+
+namespace moestro::decode {
+namespace {
+
+using experts::Schedule;
+
+constexpr int64_t kPromptTokens = 16;
+constexpr int64_t kWarmUpSteps = 20;  // in which caches fill
+constexpr int64_t kStepsOfATurn = 5;
+
+struct Flags {
+  std::string checkpoint;
+  double cache_ratio = 0.25;
+  double copy_rate = 0;
+  int64_t sequences = 1;
+  int64_t steps = 100;
+};
+
+// One schedule with its device, its caches and its sequences.
+class Arm {
+ public:
+  Arm(std::string name, Schedule schedule, int64_t most_loads, const Flags& flags, const weights::ModelSpec& spec,
+      const model::ModelWeights& weights, const CpuKernels& kernels, bool is_measured)
+      : name_(std::move(name)), spec_(spec), sequences_(flags.sequences) {
+    device_ = device::NewHostDevice({.memory_bytes = int64_t{8} << 30, .copy_bytes_per_second = flags.copy_rate});
+    compute_ = std::make_unique<engine::HostDecode>(spec, weights, kernels, flags.sequences, /*threads=*/1,
+                                                    /*hot_rows=*/flags.sequences);
+    cpu_ = std::make_unique<CpuExperts>(spec, weights, kernels, pool_, flags.sequences);
+    const auto slots = static_cast<int64_t>(flags.cache_ratio * static_cast<double>(spec.num_experts));
+    const int64_t places = slots * spec.num_moe_layers() + most_loads;
+    const ScheduledExperts::Options options{.schedule = schedule,
+                                            .budget_bytes = places * DeviceExpertBytes(spec, weights),
+                                            .most_loads = most_loads,
+                                            .max_rows = flags.sequences};
+    auto scheduled =
+        ScheduledExperts::Create(spec, weights, kernels, pool_, *cpu_, *compute_, *device_, options).value();
+    if (is_measured) MOE_CHECK(scheduled->MeasureCosts(*device_).ok());
+    scheduled_ = std::move(scheduled);
+    const SplitPolicy whole = [](const model::CheckedBatch& batch) { return batch.runs.size(); };
+    forward_ =
+        HybridForward::Create(spec, *device_, *compute_, *scheduled_, {.max_rows = flags.sequences, .split = whole})
+            .value();
+    for (int64_t i = 0; i < flags.sequences; ++i) {
+      caches_.emplace_back(spec, kPromptTokens + kWarmUpSteps + flags.steps);
+      pages_.push_back(caches_.back().pages());
+      tokens_.push_back(model::RandomTokens(kPromptTokens, spec.token_count, static_cast<uint64_t>(i)));
+    }
+    for (int64_t i = 0; i < kPromptTokens; ++i) Step();
+  }
+
+  // One token of every sequence, the likeliest behind its prompt. Returns its seconds.
+  double Step() {
+    std::vector<model::EngineRow> rows;
+    for (int32_t i = 0; i < sequences_; ++i) {
+      rows.push_back({.token = tokens_[static_cast<size_t>(i)][static_cast<size_t>(position_)],
+                      .position = static_cast<int32_t>(position_),
+                      .sequence = i,
+                      .needs_logits = true});
+    }
+    const double begin = device_->Now();
+    const absl::Status status =
+        forward_->Forward({rows, pages_, model::MlaForm::kAbsorbed}, model::NeverInterrupted,
+                          [&](int64_t row, std::span<const float> logits) {
+                            auto& tokens = tokens_[static_cast<size_t>(row)];
+                            if (position_ + 1 < std::ssize(tokens)) return;
+                            tokens.push_back(static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin()));
+                          });
+    const double seconds = device_->Now() - begin;
+    MOE_CHECK(status.ok());
+    ++position_;
+    return seconds;
+  }
+  void Turn() {
+    for (int64_t i = 0; i < kStepsOfATurn; ++i) seconds_.push_back(Step());
+  }
+  void Begin() { before_ = scheduled_->counts(); }
+
+  const std::vector<std::vector<int32_t>>& tokens() const { return tokens_; }
+  const experts::ExpertCosts& costs() const { return scheduled_->costs(); }
+  void SetCosts(const experts::ExpertCosts& costs) { scheduled_->SetCosts(costs); }
+
+  nlohmann::ordered_json Json(double fixed_seconds) const {
+    const ExpertCounts now = scheduled_->counts();
+    const auto steps = static_cast<double>(seconds_.size());
+    const double planned = now.planned_seconds - before_.planned_seconds;
+    const double measured = now.measured_seconds - before_.measured_seconds;
+    const auto uses = static_cast<double>(now.hits + now.misses - before_.hits - before_.misses);
+    return {{"schedule", name_},
+            {"median_step_seconds", MedianStep()},
+            {"speed_over_fixed", fixed_seconds / MedianStep()},
+            {"experts_planned_seconds_a_step", planned / steps},
+            {"experts_measured_seconds_a_step", measured / steps},
+            {"planned_over_measured", planned / measured},
+            {"hit_rate", static_cast<double>(now.hits - before_.hits) / uses},
+            {"share_on_device", static_cast<double>(now.on_device - before_.on_device) / uses},
+            {"loads_a_step", static_cast<double>(now.loads - before_.loads) / steps}};
+  }
+  double MedianStep() const {
+    std::vector<double> sorted = seconds_;
+    std::ranges::sort(sorted);
+    return sorted[sorted.size() / 2];
+  }
+
+ private:
+  const std::string name_;
+  const weights::ModelSpec& spec_;
+  const int64_t sequences_;
+  WorkerPool pool_{1};
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<engine::HostDecode> compute_;
+  std::unique_ptr<CpuExperts> cpu_;
+  std::unique_ptr<ScheduledExperts> scheduled_;
+  std::unique_ptr<HybridForward> forward_;
+  std::vector<model::TestSequence> caches_;
+  std::vector<kv::KvPages> pages_;
+  std::vector<std::vector<int32_t>> tokens_;
+  int64_t position_ = 0;
+  std::vector<double> seconds_;
+  ExpertCounts before_;
+};
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Decode under every schedule of experts, side by side");
+  app.add_option("checkpoint", flags.checkpoint, "Directory of a model")->required();
+  app.add_option("--cache-ratio", flags.cache_ratio, "Share of the experts that the device holds")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--copy-rate", flags.copy_rate, "Bytes per second of copies; 0: as memory")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--sequences", flags.sequences, "That decode together")->check(CLI::Range(1, 64));
+  app.add_option("--steps", flags.steps, "Of each schedule")->check(CLI::Range(5, 10000));
+  CLI11_PARSE(app, argc, argv);
+
+  const OwnedSegment owned = BuildSegmentInMemory(flags.checkpoint).value();
+  const weights::ModelSpec& spec = owned.segment->spec();
+  const model::ModelWeights weights = model::BindWeights(*owned.segment).value();
+  const CpuKernels kernels = SelectKernels(Int8Activations::kPublished).value();
+  std::vector<std::unique_ptr<Arm>> arms;
+  const auto add = [&](const char* name, Schedule schedule, int64_t most_loads) {
+    arms.push_back(std::make_unique<Arm>(name, schedule, most_loads, flags, spec, weights, kernels, arms.empty()));
+    arms.back()->SetCosts(experts::ExpertCosts(arms.front()->costs()));
+  };
+  add("fixed", Schedule::kFixed, 1);
+  add("hybrid", Schedule::kHybrid, spec.experts_per_token);
+  add("on-demand", Schedule::kOnDemand, spec.experts_per_token);
+  if (flags.cache_ratio * static_cast<double>(spec.num_moe_layers()) >= 1) add("layer-split", Schedule::kLayerSplit, 0);
+
+  for (int64_t step = 0; step < kWarmUpSteps; ++step) {
+    for (const auto& arm : arms) arm->Step();
+  }
+  for (const auto& arm : arms) arm->Begin();
+  for (int64_t step = 0; step < flags.steps; step += kStepsOfATurn) {
+    for (const auto& arm : arms) arm->Turn();
+  }
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  bool same_tokens = true;
+  for (const auto& arm : arms) {
+    results.push_back(arm->Json(arms.front()->MedianStep()));
+    same_tokens = same_tokens && arm->tokens() == arms.front()->tokens();
+  }
+  const experts::ExpertCosts& costs = arms.front()->costs();
+  const nlohmann::ordered_json json = {{"revision", ThisBuild().revision},
+                                       {"kernels_isa", kernels.isa},
+                                       {"cache_ratio", flags.cache_ratio},
+                                       {"experts_of_a_layer", spec.num_experts},
+                                       {"experts_per_token", spec.experts_per_token},
+                                       {"layers_with_experts", spec.num_moe_layers()},
+                                       {"expert_bytes", DeviceExpertBytes(spec, weights)},
+                                       {"copy_bytes_per_second", flags.copy_rate},
+                                       {"sequences", flags.sequences},
+                                       {"steps", flags.steps},
+                                       {"costs",
+                                        {{"host_seconds_a_row", costs.host.At(1)},
+                                         {"host_start_seconds", costs.host_start},
+                                         {"device_seconds_a_row", costs.device.At(1)},
+                                         {"device_start_seconds", costs.device_start},
+                                         {"load_seconds", costs.load}}},
+                                       {"same_tokens", same_tokens},
+                                       {"schedules", results}};
+  std::printf("%s\n", json.dump(2).c_str());
+  return same_tokens ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace moestro::decode
+
+int main(int argc, char** argv) { return moestro::decode::Main(argc, argv); }
