@@ -28,6 +28,7 @@ MAY_INCLUDE = {
     "roofline": {"base", "tensor", "device", "weights", "inference", "kv", "model"},
     "engine": {"base", "platform", "tensor", "kernels", "device", "weights", "kv", "model", "roofline"},
     "text": {"base", "inference"},
+    "batch": {"base", "text"},
     "checkpoint": {"base", "tensor", "weights", "model", "text"},
     "telemetry": {"base"},
     "report": {"base"},
@@ -42,7 +43,7 @@ MAY_INCLUDE |= {
     "services/weight_store": PROCESS | {"tensor", "weights", "text", "checkpoint"},
     "services/prefill": PROCESS | ENGINE | {"text"},
     "services/decode": PROCESS | ENGINE | {"text"},
-    "services/router": PROCESS | {"access", "inference", "text"},
+    "services/router": PROCESS | {"access", "inference", "text", "batch"},
     # The load generator is a client: it sees the public API only.
     "loadtest/client": {"base", "process", "rpc"},
     "loadtest/records": {"base"},
@@ -56,7 +57,7 @@ MAY_INCLUDE |= {
     "loadtest/bench": ENGINE | {"checkpoint", "report"},
     # The same for commands that talk to a node. Planning commands use each role's own simulation.
     "services/cli": PROCESS | {"access", "report", "loadtest/bench"},
-    "services/cli/client": {"services/cli", "access", "base", "text", "telemetry", "report", "process", "rpc"},
+    "services/cli/client": {"services/cli", "access", "base", "text", "batch", "telemetry", "report", "process", "rpc"},
     "services/cli/model": {"services/cli", "base", "platform", "process", "tensor", "kernels", "weights", "kv", "model",
                            "text", "roofline", "checkpoint", "report"},
     "services/cli/plan": {"services/cli", "services/cli/model", "base", "process", "tensor", "device", "model", "experts",

@@ -21,6 +21,7 @@ struct Command {
 void AddGenerateCommand(CLI::App& app, std::vector<Command>& commands);
 void AddChatCommand(CLI::App& app, std::vector<Command>& commands);
 void AddScoreCommand(CLI::App& app, std::vector<Command>& commands);
+void AddBatchCommand(CLI::App& app, std::vector<Command>& commands);
 void AddEvalCommand(CLI::App& app, std::vector<Command>& commands);
 void AddTextCommands(CLI::App& app, std::vector<Command>& commands);  // tokenize, detokenize
 void AddModelCommand(CLI::App& app, std::vector<Command>& commands);

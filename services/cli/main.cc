@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   moestro::cli::AddGenerateCommand(app, commands);
   moestro::cli::AddChatCommand(app, commands);
   moestro::cli::AddScoreCommand(app, commands);
+  moestro::cli::AddBatchCommand(app, commands);
   moestro::cli::AddEvalCommand(app, commands);
   moestro::cli::AddTextCommands(app, commands);
   moestro::cli::AddModelCommand(app, commands);

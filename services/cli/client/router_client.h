@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "services/cli/client/credentials.h"
 
 namespace CLI {
 class App;
@@ -28,10 +29,9 @@ namespace moestro::cli {
 struct ServerFlags {
   std::string server = "127.0.0.1:50051";
   double timeout_seconds = 0;  // of each call; 0 = none
-  std::string api_key_file;    // holds the API key; empty: none is sent
-  std::string tls_ca;          // PEM file of authorities; empty: no TLS
+  CredentialFlags credentials;
 };
-// --server (or MOESTRO_SERVER), --timeout, --api-key-file (or MOESTRO_API_KEY_FILE) and --tls-ca (or MOESTRO_TLS_CA).
+// --server (or MOESTRO_SERVER), --timeout, and those of the credentials.
 void AddServerFlags(CLI::App& app, ServerFlags& flags);
 
 class RouterClient {

@@ -3,9 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/access/api_key.h"
 #include "common/base/mutex.h"
 #include "common/base/read_file.h"
 #include "common/base/status.h"
@@ -23,14 +21,7 @@ void AddServerFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--timeout", flags.timeout_seconds, "Seconds until a call is cancelled, at most a week; 0: never")
       ->check(CLI::Range(0.0, 604800.0))
       ->capture_default_str();
-  app.add_option(
-         "--api-key-file", flags.api_key_file,
-         "File with the API key, if the router needs one. Not the key itself: others could read it in the list of "
-         "processes")
-      ->envname("MOESTRO_API_KEY_FILE");
-  app.add_option("--tls-ca", flags.tls_ca,
-                 "TLS: PEM file of the authorities, one of which must vouch for the router's certificate")
-      ->envname("MOESTRO_TLS_CA");
+  AddCredentialFlags(app, flags.credentials);
 }
 
 namespace {
@@ -41,17 +32,13 @@ struct Credentials {
   std::string authorities;
 };
 
-absl::StatusOr<Credentials> ReadCredentials(const ServerFlags& flags) {
+absl::StatusOr<Credentials> ReadCredentials(const CredentialFlags& flags) {
   Credentials read;
   if (!flags.tls_ca.empty()) {
     MOE_ASSIGN_OR_RETURN(read.authorities, ReadFile(flags.tls_ca));
   }
-  if (flags.api_key_file.empty()) return read;
-  MOE_ASSIGN_OR_RETURN(read.api_key, ReadFile(flags.api_key_file));
-  absl::StripAsciiWhitespace(&read.api_key);
-  if (access::IsApiKey(read.api_key)) return read;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--api-key-file ", flags.api_key_file, ": holds no API key (moe_...)"));
+  MOE_ASSIGN_OR_RETURN(read.api_key, ReadApiKey(flags));
+  return read;
 }
 
 }  // namespace
@@ -59,7 +46,7 @@ absl::StatusOr<Credentials> ReadCredentials(const ServerFlags& flags) {
 struct RouterClient::Impl {
   explicit Impl(const ServerFlags& server_flags)
       : flags(server_flags),
-        credentials(ReadCredentials(server_flags)),
+        credentials(ReadCredentials(server_flags.credentials)),
         stub(v1::InferenceService::NewStub(
             ConnectPeer(server_flags.server, credentials.ok() ? credentials->authorities : ""))) {}
 

@@ -1,0 +1,24 @@
+// How a client shows who it is, and knows the server.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro::cli {
+
+struct CredentialFlags {
+  std::string api_key_file;  // holds the API key; empty: none is sent
+  std::string tls_ca;        // PEM file of authorities; empty: no TLS, or the system's over https
+};
+// --api-key-file (or MOESTRO_API_KEY_FILE) and --tls-ca (or MOESTRO_TLS_CA).
+void AddCredentialFlags(CLI::App& app, CredentialFlags& flags);
+
+// The key of the file; empty without one. NOT_FOUND: it cannot be read; INVALID_ARGUMENT: it holds no key.
+absl::StatusOr<std::string> ReadApiKey(const CredentialFlags& flags);
+
+}  // namespace moestro::cli
