@@ -24,6 +24,7 @@ struct ExpertCosts {
   SecondsByRows device;     // of an expert that the device holds
   double device_start = 0;  // of inputs to the device, of outputs back and of waiting, once a pass
   double load = 0;          // of an expert to the device
+  double load_start = 0;    // more, of a pass's first load: until it begins, and until the device knows that it ended
 };
 
 }  // namespace moestro::experts

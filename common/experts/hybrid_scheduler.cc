@@ -31,9 +31,9 @@ HybridScheduler::Choice HybridScheduler::Best(const LayerState& state) const {
   for (const Item& item : missing_) host += item.host;
   double held = 0;  // of the held experts on the device
   for (const Item& item : held_) held += item.device;
-  double loaded = 0;            // of the loaded ones, on the device
-  double after_bus = 0;         // when the device has ended these, if it waited for the bus alone
-  double bus = state.bus_busy;  // when the last of them is there
+  double loaded = 0;                               // of the loaded ones, on the device
+  double after_bus = 0;                            // when the device has ended these, if it waited for the bus alone
+  double bus = state.bus_busy + costs.load_start;  // when the last of them is there
   size_t moved = 0;
   Choice best;
   double shortest = std::numeric_limits<double>::infinity();

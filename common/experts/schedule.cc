@@ -16,7 +16,7 @@ void SetEnds(const LayerState& state, SchedulePlan& plan) {
   plan.host_end = plan.host.empty() ? 0 : costs.host_start;
   for (const int32_t place : plan.host) plan.host_end += costs.host.At(rows(place));
   plan.device_end = plan.device.empty() ? 0 : state.bus_busy + costs.device_start;
-  plan.bus_end = state.bus_busy;
+  plan.bus_end = state.bus_busy + (plan.loads.empty() ? 0 : costs.load_start);
   const size_t held = plan.device.size() - plan.loads.size();
   for (size_t i = 0; i < plan.device.size(); ++i) {
     if (i >= held) {

@@ -35,6 +35,7 @@ class Measurement {
     MOE_RETURN_IF_ERROR(Load(places_));
     MOE_ASSIGN_OR_RETURN(const Parts load, Time([&](int64_t count) { return Load(count); }));
     costs.load = load.each;
+    costs.load_start = load.once;
     std::vector<double> host, device;
     for (int64_t rows = 1; rows <= experts_.max_rows; rows *= 2) {
       MOE_ASSIGN_OR_RETURN(const Parts on_host, Time([&](int64_t count) { return OnHost(count, rows); }));

@@ -35,7 +35,8 @@ inline TestLayer RandomLayer(std::mt19937& random, int64_t max_experts) {
                  .host_start = draw(0, 1),
                  .device = rising(draw(0.05, 1), random() % 2 == 0 ? 0 : draw(0, 0.3)),
                  .device_start = draw(0, 1),
-                 .load = std::exp(draw(-2, 2))};
+                 .load = std::exp(draw(-2, 2)),
+                 .load_start = draw(0, 0.5)};
   layer.most_loads = static_cast<int64_t>(random() % static_cast<uint64_t>(max_experts + 1));
   layer.bus_busy = random() % 3 == 0 ? draw(0, 3) : 0;
   const int32_t most_rows = random() % 2 == 0 ? 2 : 20;
@@ -68,7 +69,7 @@ inline Outcome CarryOut(const TestLayer& layer, const SchedulePlan& plan) {
     compute(place);
     host += layer.costs.host.At(use_at(place).rows) + (host == 0 ? layer.costs.host_start : 0);
   }
-  double bus = layer.bus_busy;
+  double bus = layer.bus_busy + layer.costs.load_start;
   std::vector<double> arrivals(layer.uses.size(), -1);
   for (const int32_t place : plan.loads) {
     if (use_at(place).held() || arrivals[static_cast<size_t>(place)] >= 0) fault = "loaded though it is there";

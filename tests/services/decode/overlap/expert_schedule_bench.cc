@@ -1,10 +1,13 @@
 // Decode with a cache of some of a model's experts, under every schedule, on the host's device with a bus of a given
 // bandwidth: seconds of a step, and what plans said. Prints JSON.
 //
-//   expert_schedule_bench CHECKPOINT [--cache-ratio 0.25] [--copy-rate BYTES_PER_SECOND] [--sequences 1] [--steps 100]
+//   expert_schedule_bench CHECKPOINT [--cache-ratio 0.25] [--copy-rate BYTES_PER_SECOND] [--cpu-kernels ISA]
+//                         [--sequences 1] [--steps 100]
 //
-// CPU and device have a core each. All schedules decode the same sequences from the same prompts, so they route the
-// same tokens to the same experts. They take turns every few steps, so what slows the machine down slows all of them.
+// CPU and device have a core each. With slower kernels for the CPU's experts, the device is as many times as fast as a
+// GPU is; then it rounds otherwise, and what it computes changes the last bits. All schedules decode the same sequences
+// from the same prompts, so they route the same tokens to the same experts. They take turns every few steps, so what
+// slows the machine down slows all of them.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -23,6 +26,7 @@
 #include "services/decode/overlap/scheduled_experts.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/segment_from_checkpoint.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro::decode {
 namespace {
@@ -37,6 +41,7 @@ struct Flags {
   std::string checkpoint;
   double cache_ratio = 0.25;
   double copy_rate = 0;
+  std::string cpu_kernels;  // empty: the device's
   int64_t sequences = 1;
   int64_t steps = 100;
 };
@@ -45,12 +50,12 @@ struct Flags {
 class Arm {
  public:
   Arm(std::string name, Schedule schedule, int64_t most_loads, const Flags& flags, const weights::ModelSpec& spec,
-      const model::ModelWeights& weights, const CpuKernels& kernels, bool is_measured)
+      const model::ModelWeights& weights, const CpuKernels& kernels, const CpuKernels& cpu_kernels, bool is_measured)
       : name_(std::move(name)), spec_(spec), sequences_(flags.sequences) {
     device_ = device::NewHostDevice({.memory_bytes = int64_t{8} << 30, .copy_bytes_per_second = flags.copy_rate});
     compute_ = std::make_unique<engine::HostDecode>(spec, weights, kernels, flags.sequences, /*threads=*/1,
                                                     /*hot_rows=*/flags.sequences);
-    cpu_ = std::make_unique<CpuExperts>(spec, weights, kernels, pool_, flags.sequences);
+    cpu_ = std::make_unique<CpuExperts>(spec, weights, cpu_kernels, pool_, flags.sequences);
     const auto slots = static_cast<int64_t>(flags.cache_ratio * static_cast<double>(spec.num_experts));
     const int64_t places = slots * spec.num_moe_layers() + most_loads;
     const ScheduledExperts::Options options{.schedule = schedule,
@@ -58,7 +63,7 @@ class Arm {
                                             .most_loads = most_loads,
                                             .max_rows = flags.sequences};
     auto scheduled =
-        ScheduledExperts::Create(spec, weights, kernels, pool_, *cpu_, *compute_, *device_, options).value();
+        ScheduledExperts::Create(spec, weights, cpu_kernels, pool_, *cpu_, *compute_, *device_, options).value();
     if (is_measured) MOE_CHECK(scheduled->MeasureCosts(*device_).ok());
     scheduled_ = std::move(scheduled);
     const SplitPolicy whole = [](const model::CheckedBatch& batch) { return batch.runs.size(); };
@@ -152,6 +157,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--copy-rate", flags.copy_rate, "Bytes per second of copies; 0: as memory")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--cpu-kernels", flags.cpu_kernels,
+                 "Of the CPU's experts, a name of MOESTRO_ISA; empty: the device's");
   app.add_option("--sequences", flags.sequences, "That decode together")->check(CLI::Range(1, 64));
   app.add_option("--steps", flags.steps, "Of each schedule")->check(CLI::Range(5, 10000));
   CLI11_PARSE(app, argc, argv);
@@ -160,9 +167,15 @@ int Main(int argc, char** argv) {
   const weights::ModelSpec& spec = owned.segment->spec();
   const model::ModelWeights weights = model::BindWeights(*owned.segment).value();
   const CpuKernels kernels = SelectKernels(Int8Activations::kPublished).value();
+  CpuKernels cpu_kernels = kernels;
+  for (const CpuKernels* table : EveryTestKernels()) {
+    if (table->isa == flags.cpu_kernels) cpu_kernels = *table;
+  }
+  MOE_CHECK(flags.cpu_kernels.empty() || cpu_kernels.isa == flags.cpu_kernels);  // the CPU has them
   std::vector<std::unique_ptr<Arm>> arms;
   const auto add = [&](const char* name, Schedule schedule, int64_t most_loads) {
-    arms.push_back(std::make_unique<Arm>(name, schedule, most_loads, flags, spec, weights, kernels, arms.empty()));
+    arms.push_back(
+        std::make_unique<Arm>(name, schedule, most_loads, flags, spec, weights, kernels, cpu_kernels, arms.empty()));
     arms.back()->SetCosts(experts::ExpertCosts(arms.front()->costs()));
   };
   add("fixed", Schedule::kFixed, 1);
@@ -185,7 +198,10 @@ int Main(int argc, char** argv) {
   }
   const experts::ExpertCosts& costs = arms.front()->costs();
   const nlohmann::ordered_json json = {{"revision", ThisBuild().revision},
-                                       {"kernels_isa", kernels.isa},
+                                       {"date", Today()},
+                                       {"dirty", IsDirty(ThisBuild().revision)},
+                                       {"device_kernels", kernels.isa},
+                                       {"cpu_kernels", cpu_kernels.isa},
                                        {"cache_ratio", flags.cache_ratio},
                                        {"experts_of_a_layer", spec.num_experts},
                                        {"experts_per_token", spec.experts_per_token},
@@ -199,11 +215,12 @@ int Main(int argc, char** argv) {
                                          {"host_start_seconds", costs.host_start},
                                          {"device_seconds_a_row", costs.device.At(1)},
                                          {"device_start_seconds", costs.device_start},
-                                         {"load_seconds", costs.load}}},
+                                         {"load_seconds", costs.load},
+                                         {"load_start_seconds", costs.load_start}}},
                                        {"same_tokens", same_tokens},
                                        {"schedules", results}};
   std::printf("%s\n", json.dump(2).c_str());
-  return same_tokens ? 0 : 1;
+  return same_tokens || cpu_kernels.isa != kernels.isa ? 0 : 1;
 }
 
 }  // namespace
