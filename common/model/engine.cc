@@ -38,7 +38,7 @@ struct Engine::Impl {
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
   int64_t max_rows;
-  std::function<void(int64_t layer, std::span<const ExpertChoice> choices)> on_routing;
+  std::function<void(const LayerRouting& routing)> on_routing;
   ModelWeights weights;
   bool fp8_inputs;
   Rope rope;
@@ -56,7 +56,9 @@ absl::Status Engine::Impl::RunLayer(const CheckedBatch& batch, const RowsView& v
   MOE_RETURN_IF_ERROR(
       Annotate(RunFeedForward({context, experts}, gating, w.feed_forward, view), absl::StrFormat("layer %d", layer)));
   if (on_routing && w.feed_forward.router != nullptr) {
-    on_routing(layer, std::span(gating.choices).first(batch.size() * context.spec.experts_per_token));
+    on_routing({.layer = layer,
+                .choices = std::span(gating.choices).first(batch.size() * context.spec.experts_per_token),
+                .x = view.x});
   }
   return absl::OkStatus();
 }

@@ -44,9 +44,8 @@ class Engine {  // one Forward at a time
  public:
   struct Options {
     int64_t max_rows = 256;  // rows of one Forward; bounds the activation buffers, which are allocated once
-    // Forward calls it after each MoE layer with the experts of its rows: [rows, experts_per_token], ascending ids in
-    // each row; valid during the call. Empty: not called.
-    std::function<void(int64_t layer, std::span<const ExpertChoice> choices)> on_routing = {};
+    // Forward calls it after each MoE layer, with all its rows; valid during the call. Empty: not called.
+    std::function<void(const LayerRouting& routing)> on_routing = {};
   };
   // Binds every tensor now: NOT_FOUND / INVALID_ARGUMENT name what the segment lacks. Segment, kernels and pool must
   // outlive the engine.

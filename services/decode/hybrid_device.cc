@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
                                                                    const weights::WeightSegment& segment,
                                                                    const CpuKernels& kernels, WorkerPool& workers,
                                                                    const kv::KvPool& pool, int64_t max_rows,
-                                                                   model::RoutingTraceWriter* trace) {
+                                                                   model::RoutingRecorder* recorder) {
   std::unique_ptr<HybridDevice> hybrid(new HybridDevice());
   const weights::ModelSpec& spec = segment.spec();
   if (spec.num_moe_layers() == 0) {
@@ -74,11 +74,8 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   HybridForward::Options options{
       .max_rows = max_rows,
       .split = [self = hybrid.get()](const model::CheckedBatch& batch) { return self->Split(batch); }};
-  if (trace != nullptr) {
-    options.on_routing = [trace, &spec](int64_t layer, int64_t first_row,
-                                        std::span<const model::ExpertChoice> choices) {
-      trace->Note(spec.MoeLayersBelow(layer), first_row, choices);
-    };
+  if (recorder != nullptr) {
+    options.on_routing = [recorder](const model::LayerRouting& routing) { recorder->Note(routing); };
   }
   MOE_ASSIGN_OR_RETURN(hybrid->forward_,
                        HybridForward::Create(spec, *hybrid->device_, *hybrid->compute_, *experts, std::move(options)));

@@ -10,7 +10,7 @@
 #include "common/kernels/cpu/kernels.h"
 #include "common/kv/pool.h"
 #include "common/model/binding.h"
-#include "common/model/routing_trace.h"
+#include "common/model/routing_recorder.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/segment.h"
 #include "services/decode/config.h"
@@ -23,12 +23,12 @@ namespace moestro::decode {
 class HybridDevice {
  public:
   // REQUIRES: config.device is not none. Measures the cost of steps and logs how they will be cut. Errors come from the
-  // weights or the device. All arguments must outlive this object; `trace` may be null.
+  // weights or the device. All arguments must outlive this object; `recorder` may be null.
   static absl::StatusOr<std::unique_ptr<HybridDevice>> Create(const DecodeConfig& config,
                                                               const weights::WeightSegment& segment,
                                                               const CpuKernels& kernels, WorkerPool& workers,
                                                               const kv::KvPool& pool, int64_t max_rows,
-                                                              model::RoutingTraceWriter* trace);
+                                                              model::RoutingRecorder* recorder);
 
   HybridForward& forward() { return *forward_; }
   // Of the experts of steps; 0 without an expert cache. Thread-safe.

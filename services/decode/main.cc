@@ -71,8 +71,8 @@ int main(int argc, char** argv) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option(
       "--routing-trace", config.routing_trace,
-      "File that records the experts of every token, for 'moestro routing'; empty: none. 4 bytes per expert: "
-      "1.9 KB per token for DeepSeek-V3");
+      "File that records the experts of every token, the next-best ones, and what earlier layers would have predicted, "
+      "for 'moestro routing'; empty: none. 9.3 KB per token for DeepSeek-V3; steps take longer");
   app.add_option("--poison-freed-pages", config.poison_freed_pages,
                  "For tests: fill free KV pages with NaN, so that any result computed from them is an error");
   return moestro::RunRole(app, argc, argv, "decode", config.node, [&]() -> absl::Status {

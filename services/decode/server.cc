@@ -14,7 +14,7 @@
 #include "common/kv/lease_writer.h"
 #include "common/kv/pool.h"
 #include "common/model/engine.h"
-#include "common/model/routing_trace.h"
+#include "common/model/routing_recorder.h"
 #include "common/platform/cpu_list.h"
 #include "common/platform/device_loan.h"
 #include "common/platform/instance.h"
@@ -113,7 +113,7 @@ class DecodeServer {
     MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::DecodeService::service_full_name(), &rpc_}}));
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
     MOE_RETURN_IF_ERROR(BuildWorkers());
-    MOE_RETURN_IF_ERROR(BuildTrace());
+    MOE_RETURN_IF_ERROR(BuildRecorder());
     MOE_ASSIGN_OR_RETURN(
         pool_, CreatePool(config_, *weights_, workers_->domains()));  // a GPU has a place for all of its pages
     MOE_ASSIGN_OR_RETURN(ForwardPass * forward, BuildForward());
@@ -153,18 +153,18 @@ class DecodeServer {
     return absl::OkStatus();
   }
 
-  absl::Status BuildTrace() {
+  absl::Status BuildRecorder() {
     if (config_.routing_trace.empty()) return absl::OkStatus();
-    const model::RoutingTraceModel model = model::TraceModelOf(weights_->spec(), weights_->header().fingerprint);
-    MOE_ASSIGN_OR_RETURN(trace_, model::RoutingTraceWriter::Create(config_.routing_trace, model));
-    loop_options_.trace = trace_.get();
+    MOE_ASSIGN_OR_RETURN(recorder_, model::RoutingRecorder::Create(config_.routing_trace, *weights_, kernels_,
+                                                                   *workers_, loop_options_.max_rows()));
+    loop_options_.trace = &recorder_->trace();
     return absl::OkStatus();
   }
 
   // Null without a device, or if the machine has others but not this one: a node with a broken GPU still serves.
   absl::StatusOr<ForwardPass*> BuildHybrid(int64_t max_rows) {
     if (config_.device == "none") return nullptr;
-    auto hybrid = HybridDevice::Create(config_, *weights_, kernels_, *workers_, *pool_, max_rows, trace_.get());
+    auto hybrid = HybridDevice::Create(config_, *weights_, kernels_, *workers_, *pool_, max_rows, recorder_.get());
     if (absl::IsNotFound(hybrid.status())) {
       spdlog::warn("the CPU computes everything until this role starts again: {}",
                    std::string(hybrid.status().message()));
@@ -183,10 +183,8 @@ class DecodeServer {
     if (hybrid != nullptr) return hybrid;
     model::Engine::Options options;
     options.max_rows = max_rows;
-    if (trace_ != nullptr) {
-      options.on_routing = [this](int64_t layer, std::span<const model::ExpertChoice> choices) {
-        trace_->Note(weights_->spec().MoeLayersBelow(layer), 0, choices);
-      };
+    if (recorder_ != nullptr) {
+      options.on_routing = [this](const model::LayerRouting& routing) { recorder_->Note(routing); };
     }
     MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, kernels_, *workers_, options));
     return &cpu_forward_.emplace(*engine_);
@@ -195,7 +193,7 @@ class DecodeServer {
   // Without them the router goes by its own numbers, so a failure costs no more than that. A trace records whole passes
   // of requests only.
   std::vector<PromptCost> MeasuredCosts(ForwardPass& forward) {
-    if (trace_ != nullptr) return {};
+    if (recorder_ != nullptr) return {};
     const auto costs = MeasurePromptCosts(forward, loop_options_.chunks, loop_options_.max_batch, *cores_);
     if (costs.ok()) return *costs;
     spdlog::warn("what prompts take could not be measured, so the router does not predict it: {}",
@@ -227,7 +225,7 @@ class DecodeServer {
   std::unique_ptr<const weights::WeightSegment> weights_;
   std::optional<WorkerPool> workers_;
   std::unique_ptr<SharedCores> cores_;
-  std::unique_ptr<model::RoutingTraceWriter> trace_;  // null: no trace
+  std::unique_ptr<model::RoutingRecorder> recorder_;  // null: no trace
   DecodeLoop::Options loop_options_;
   std::unique_ptr<kv::KvPool> pool_;
   // Either the CPU alone, or the device with the CPU.

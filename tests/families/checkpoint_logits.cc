@@ -60,8 +60,10 @@ class Runs {
   absl::Status Chunked(MlaForm form) {
     const int64_t layers = spec().num_layers;
     std::vector<std::vector<int32_t>> experts(static_cast<size_t>(layers));  // of a chunk
-    const auto on_routing = [&](int64_t layer, std::span<const model::ExpertChoice> choices) {
-      for (const model::ExpertChoice& choice : choices) experts[static_cast<size_t>(layer)].push_back(choice.expert);
+    const auto on_routing = [&](const model::LayerRouting& routing) {
+      for (const model::ExpertChoice& choice : routing.choices) {
+        experts[static_cast<size_t>(routing.layer)].push_back(choice.expert);
+      }
     };
     MOE_ASSIGN_OR_RETURN(const auto engine, model::Engine::Create(segment_, TestKernels(), pool_,
                                                                   {.max_rows = kChunk, .on_routing = on_routing}));

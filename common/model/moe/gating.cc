@@ -59,18 +59,30 @@ void Softmax(std::span<float> values) {
   for (float& value : values) value /= sum;
 }
 
-}  // namespace
-
-float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
-
-absl::Status ChooseExperts(const weights::ModelSpec& spec, std::span<const float> logits, std::span<const float> bias,
-                           std::span<ExpertChoice> chosen) {
+std::vector<float> Scores(const weights::ModelSpec& spec, std::span<const float> logits) {
   std::vector<float> scores(logits.begin(), logits.end());
   if (spec.softmax_router != 0) {
     Softmax(scores);
   } else {
     std::ranges::transform(scores, scores.begin(), Sigmoid);
   }
+  return scores;
+}
+
+// What scores are divided by to be weights, where these ids are chosen.
+float Divisor(const weights::ModelSpec& spec, const std::vector<float>& scores, std::span<const int32_t> ids) {
+  float sum = 0;
+  for (const int32_t id : ids) sum += scores[id];
+  return spec.norm_topk_prob != 0 ? sum + kMinWeightSum : 1.0f;
+}
+
+}  // namespace
+
+float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
+absl::Status ChooseExperts(const weights::ModelSpec& spec, std::span<const float> logits, std::span<const float> bias,
+                           std::span<ExpertChoice> chosen) {
+  const std::vector<float> scores = Scores(spec, logits);
   std::vector<float> biased = scores;
   for (size_t e = 0; e < biased.size(); ++e) {
     if (!bias.empty()) biased[e] += bias[e];
@@ -80,12 +92,33 @@ absl::Status ChooseExperts(const weights::ModelSpec& spec, std::span<const float
   std::vector<int32_t> ids = LargestIds(biased, static_cast<int64_t>(chosen.size()));
   std::ranges::sort(ids);
 
-  float sum = 0;
-  for (const int32_t id : ids) sum += scores[id];
-  const float divisor = spec.norm_topk_prob != 0 ? sum + kMinWeightSum : 1.0f;
+  const float divisor = Divisor(spec, scores, ids);
   const auto scale = static_cast<float>(spec.routed_scaling_factor);
   for (size_t i = 0; i < ids.size(); ++i) chosen[i] = {ids[i], scores[ids[i]] / divisor * scale};
   return absl::OkStatus();
+}
+
+void NextExperts(const weights::ModelSpec& spec, std::span<const float> logits, std::span<const float> bias,
+                 std::span<const ExpertChoice> chosen, std::span<ExpertChoice> next) {
+  const std::vector<float> scores = Scores(spec, logits);
+  std::vector<float> biased = scores;
+  for (size_t e = 0; e < biased.size(); ++e) {
+    if (!bias.empty()) biased[e] += bias[e];
+    if (std::isnan(biased[e])) biased[e] = kMasked;
+  }
+  std::vector<int32_t> ids;
+  for (const ExpertChoice& choice : chosen) ids.push_back(choice.expert);
+  const float divisor = Divisor(spec, scores, ids);
+  // The chosen ones come first, whatever their group lets others have.
+  for (const int32_t id : ids) biased[id] = std::numeric_limits<float>::infinity();
+  ids = LargestIds(biased, static_cast<int64_t>(chosen.size() + next.size()));
+  ids.erase(ids.begin(), ids.begin() + std::ssize(chosen));
+  std::ranges::sort(ids);
+  const auto scale = static_cast<float>(spec.routed_scaling_factor);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const float weight = scores[ids[i]] / divisor * scale;
+    next[i] = {ids[i], std::isnan(weight) ? 0.0f : weight};
+  }
 }
 
 }  // namespace moestro::model

@@ -17,21 +17,22 @@ matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "moestro"  # the same input gives the same file
 import matplotlib.pyplot as plt  # noqa: E402
 
-HEADER = struct.Struct("<8sIIIIII32s")  # common/model/ROUTING_TRACE.md
+HEADER = struct.Struct("<8sIIIIIHH32s")  # common/model/ROUTING_TRACE.md
 
 
 def expert_shares(path):
     """Share of each layer's choices that an expert gets. -> first layer, [layers, experts]"""
     data = pathlib.Path(path).read_bytes()
-    magic, version, first, layers, experts, top_k, _, _ = HEADER.unpack_from(data)
-    if magic != b"MOEROUTE" or version != 1:
-        raise SystemExit(f"{path}: is not a routing trace of version 1")
+    magic, version, first, layers, experts, top_k, scores, predicted, _ = HEADER.unpack_from(data)
+    if magic != b"MOEROUTE" or version not in (1, 2):
+        raise SystemExit(f"{path}: is not a routing trace of version 1 or 2")
+    behind = layers * (4 * scores + predicted * (-(-experts // 8)))  # of a token, behind its choices
     uses, at = np.zeros((layers, experts)), HEADER.size
     while at < len(data):
         (tokens,) = struct.unpack_from("<I", data, at)
         at += 4 + 12 * tokens
         choices = np.frombuffer(data, "<u2", tokens * layers * top_k * 2, at).reshape(tokens, layers, top_k, 2)
-        at += choices.nbytes
+        at += choices.nbytes + tokens * behind
         for layer in range(layers):
             uses[layer] += np.bincount(choices[:, layer, :, 0].ravel(), minlength=experts)
     return first, uses / uses.sum(1, keepdims=True)

@@ -60,9 +60,10 @@ class BenchModel {
 
   // Another engine over the model, on another pool of workers.
   absl::StatusOr<std::unique_ptr<model::Engine>> CreateEngine(const BenchContext& context, WorkerPool& pool) {
-    return model::Engine::Create(*weights_.segment, context.kernels, pool,
-                                 {.max_rows = std::max(context.preset.model.prefill_tokens, kLargestBatch),
-                                  .on_routing = [this](int64_t, auto choices) { CountExperts(choices); }});
+    return model::Engine::Create(
+        *weights_.segment, context.kernels, pool,
+        {.max_rows = std::max(context.preset.model.prefill_tokens, kLargestBatch),
+         .on_routing = [this](const model::LayerRouting& routing) { CountExperts(routing.choices); }});
   }
 
   // Computes random tokens at positions [begin, begin + count) of each of the first `sequences` sequences, with logits

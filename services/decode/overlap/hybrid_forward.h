@@ -25,7 +25,7 @@ class HybridForward final : public ForwardPass {
     int64_t max_rows = 0;
     SplitPolicy split;
     // As LaneShared::on_routing; may be empty.
-    std::function<void(int64_t layer, int64_t first_row, std::span<const model::ExpertChoice> choices)> on_routing = {};
+    std::function<void(const model::LayerRouting& routing)> on_routing = {};
   };
   // All must outlive it. `compute` and `experts` take max_rows rows.
   static absl::StatusOr<std::unique_ptr<HybridForward>> Create(const weights::ModelSpec& spec, device::Device& device,

@@ -57,11 +57,13 @@ absl::Status Lane::RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<
     MOE_RETURN_IF_ERROR(InLayer(layer, LaunchLayer(layer, rows)));
     if (!spec.IsMoeLayer(layer)) continue;
     MOE_RETURN_IF_ERROR(InLayer(layer, ready_->Wait()));
-    if (shared_.on_routing) {
-      shared_.on_routing(layer, shared_.first_row + first_row,
-                         std::span(host_.choices, static_cast<size_t>(rows * spec.experts_per_token)));
-    }
     shared_.expert_order.Take(index_);
+    if (shared_.on_routing) {
+      shared_.on_routing({.layer = layer,
+                          .first_row = shared_.first_row + first_row,
+                          .choices = std::span(host_.choices, static_cast<size_t>(rows * spec.experts_per_token)),
+                          .x = host_.x});
+    }
     MOE_RETURN_IF_ERROR(InLayer(layer, shared_.experts.Run(layer, rows, host_)));
     shared_.expert_order.Pass(index_);
   }

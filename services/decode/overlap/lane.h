@@ -23,8 +23,9 @@ struct LaneShared {
   device::Device& device;
   engine::DecodeCompute& compute;
   engine::RoutedExperts& experts;
-  // Told of a layer's choices, of the step's rows from first_row on, by the threads of the lanes. Empty: not told.
-  std::function<void(int64_t layer, int64_t first_row, std::span<const model::ExpertChoice> choices)> on_routing;
+  // Told of a layer's routing by the threads of the lanes, one at a time, when the CPU workers are free. Empty: not
+  // told.
+  std::function<void(const model::LayerRouting& routing)> on_routing;
   LaneOrder device_order{device};  // of putting a layer on the device, so that its kernels come in a fixed order
   LaneOrder expert_order{device};  // of the CPU workers
   int64_t first_row = 0;           // of the step's rows, where it comes in parts: of this part

@@ -20,8 +20,9 @@ TEST(EngineRouting, IsToldAfterEveryMoeLayerAndDependsOnTheRowAlone) {
   const auto engine = Engine::Create(*model.segment, TestKernels(), pool,
                                      {.max_rows = 8,
                                       .on_routing =
-                                          [&](int64_t layer, std::span<const ExpertChoice> choices) {
-                                            told.emplace_back(layer, std::vector(choices.begin(), choices.end()));
+                                          [&](const LayerRouting& routing) {
+                                            told.emplace_back(routing.layer, std::vector(routing.choices.begin(),
+                                                                                         routing.choices.end()));
                                           }})
                           .value();
   const std::vector<int32_t> tokens = RandomTokens(5, spec.token_count, 1);

@@ -92,8 +92,8 @@ absl::StatusOr<nlohmann::json> Run(device::Device& device, const weights::ModelS
   MOE_ASSIGN_OR_RETURN(const auto compute, engine::CudaDecode::Create(device, spec, weights, options));
   size_t cut = 1;
   std::vector<std::atomic<bool>> chosen(static_cast<size_t>(spec.num_experts));  // chosen in any step
-  const auto note_chosen = [&chosen](int64_t, int64_t, std::span<const model::ExpertChoice> choices) {
-    for (const model::ExpertChoice& choice : choices) chosen[static_cast<size_t>(choice.expert)] = true;
+  const auto note_chosen = [&chosen](const model::LayerRouting& routing) {
+    for (const model::ExpertChoice& choice : routing.choices) chosen[static_cast<size_t>(choice.expert)] = true;
   };
   MOE_ASSIGN_OR_RETURN(const auto forward,
                        decode::HybridForward::Create(spec, device, *compute, experts,

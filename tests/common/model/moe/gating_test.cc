@@ -220,5 +220,42 @@ TEST(Router, SoftmaxOfNanIsAnError) {
   }
 }
 
+std::vector<ExpertChoice> Next(const weights::ModelSpec& spec, const std::vector<float>& logits,
+                               const std::vector<float>& bias, int64_t count) {
+  std::vector<ExpertChoice> next(static_cast<size_t>(count));
+  NextExperts(spec, logits, bias, Choose(spec, logits, bias), next);
+  return next;
+}
+
+TEST(NextExperts, WeighWhatTheyWouldBesideTheChosenOnes) {
+  const auto next = Next(Spec(5, 2, 1, 1), Logits({0.2, 0.6, 0.1, 0.4, 0.3}), {0, 0, 0, 0, 0}, 2);
+  EXPECT_THAT(Ids(next), ElementsAre(0, 4));
+  EXPECT_NEAR(next[0].weight, 0.5, 1e-6);
+  EXPECT_NEAR(next[1].weight, 0.75, 1e-6);
+}
+
+TEST(NextExperts, AreRankedByBiasedScoresInAnyGroup) {
+  // Experts 0 and 1 are the better group. 3 is better than both by itself.
+  const weights::ModelSpec spec = Spec(4, 1, 2, 1);
+  const std::vector<float> logits = Logits({0.5, 0.4, 0.1, 0.6});
+  EXPECT_THAT(Ids(Choose(spec, logits, {0, 0, 0, 0})), ElementsAre(0));
+  EXPECT_THAT(Ids(Next(spec, logits, {0, 0, 0, 0}, 1)), ElementsAre(3));
+  EXPECT_THAT(Ids(Next(spec, logits, {0.3f, 0.3f, 0, 0}, 1)), ElementsAre(1));
+}
+
+TEST(NextExperts, OfEqualScoresTheLowerIdComesFirst) {
+  EXPECT_THAT(Ids(Next(Spec(5, 1, 1, 1), {1, 1, 1, 1, 1}, {}, 2)), ElementsAre(1, 2));
+}
+
+TEST(NextExperts, NanComesLastAndWeighsNothing) {
+  const std::vector<float> logits = {1, std::numeric_limits<float>::quiet_NaN(), 0, -1};
+  std::vector<ExpertChoice> next(3);
+  NextExperts(Spec(4, 1, 1, 1), logits, {}, std::vector<ExpertChoice>{{0, 1}}, next);
+  EXPECT_THAT(Ids(next), ElementsAre(1, 2, 3));
+  EXPECT_EQ(next[0].weight, 0);
+  NextExperts(Spec(4, 1, 1, 1), logits, {}, std::vector<ExpertChoice>{{0, 1}}, std::span(next).first(2));
+  EXPECT_EQ(next[0].expert, 2);
+}
+
 }  // namespace
 }  // namespace moestro::model

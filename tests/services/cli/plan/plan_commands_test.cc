@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/checkpoint/config.h"
-#include "common/model/routing_trace.h"
 #include "tests/services/cli/cli_fixture.h"
 
 namespace moestro::cli {
@@ -17,37 +16,6 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-TEST_F(CliTest, RoutingSummarisesATrace) {
-  const std::string path = directory_ + "/trace";
-  const auto writer =
-      model::RoutingTraceWriter::Create(
-          path, {.fingerprint = "f", .first_moe_layer = 1, .moe_layers = 1, .num_experts = 20, .experts_per_token = 2})
-          .value();
-  const model::TracedToken tokens[] = {{0, 3, true}, {1, 8, false}};
-  writer->Begin(tokens);
-  writer->Note(0, 0, std::vector<model::ExpertChoice>{{3, 1}, {4, 1}, {3, 1}, {5, 1}});
-  ASSERT_TRUE(writer->End().ok());
-  const Result result = Run({"routing", path, "--json"}, /*with_server=*/false);
-  ASSERT_TRUE(result.status.ok()) << result.status;
-  const json out = json::parse(result.out);
-  EXPECT_EQ(out.at("passes"), 1);
-  EXPECT_EQ(out.at("prompt_tokens"), 1);
-  EXPECT_EQ(out.at("generated_tokens"), 1);
-  EXPECT_EQ(out.at("different_experts_per_pass_and_layer"), 3.0);
-  EXPECT_EQ(out.at("share_of_the_hottest_tenth"), 0.75) << "experts 3 and 4: three of four choices";
-  writer->Begin(std::span(tokens).last(1));
-  writer->Note(0, 0, std::vector<model::ExpertChoice>{{4, 1}, {5, 1}});
-  ASSERT_TRUE(writer->End().ok());
-  const Result replayed =
-      Run({"routing", path, "--cache-experts", "0,2", "--cache-loads", "2", "--prompts", "--json"}, false);
-  ASSERT_TRUE(replayed.status.ok()) << replayed.status;
-  const json caches = json::parse(replayed.out).at("caches");
-  EXPECT_EQ(caches.at(0).at("hit_rate"), 0);
-  EXPECT_EQ(caches.at(1).at("hit_rate"), 0.2) << "3, 4, 5, then 4 of the two held and 5";
-  EXPECT_THAT(Run({"routing", path, "--cache-experts", "21"}, false).status.message(), HasSubstr("--cache-experts"));
-  EXPECT_THAT(Run({"routing", directory_ + "/none"}, false).status.message(), HasSubstr("none: cannot be read"));
-}
 
 // What is charged are the kernels that exist: those of FP8 on an RTX 5090, where 32K tokens take less than the paper's
 // 30 seconds; of BF16 where none multiply FP8.

@@ -55,7 +55,8 @@ TEST_F(TrafficTest, StandardEp) {
       model::Engine::Create(
           *model_.segment, TestKernels(), pool_,
           {.max_rows = kCount,
-           .on_routing = [&](int64_t, auto choices) { routing.emplace_back(choices.begin(), choices.end()); }})
+           .on_routing =
+               [&](const model::LayerRouting& of) { routing.emplace_back(of.choices.begin(), of.choices.end()); }})
           .value();
   const model::TestSequence sequence(spec(), kCount);
   const kv::KvPages pages[] = {sequence.pages()};

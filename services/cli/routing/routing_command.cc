@@ -1,7 +1,5 @@
 // `moestro routing`: evaluates a recording of the experts that tokens were routed to (common/model/ROUTING_TRACE.md).
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,10 +8,12 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/experts/replay.h"
+#include "common/experts/routing_statistics.h"
 #include "common/model/routing_trace.h"
 #include "common/process/flag_check.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
+#include "services/cli/routing/trace_commands.h"
 
 namespace moestro::cli {
 namespace {
@@ -26,65 +26,25 @@ struct RoutingFlags {
   bool json = false;
 };
 
-// Counts over all passes and layers.
-class RoutingSummary {
- public:
-  explicit RoutingSummary(const model::RoutingTraceModel& model)
-      : model_(model), uses_(static_cast<size_t>(model.moe_layers * model.num_experts)) {}
-
-  void Add(const model::RoutingStep& step) {
-    ++passes_;
-    for (const model::TracedToken& token : step.tokens) ++(token.prompt ? prompt_tokens_ : generated_tokens_);
-    std::vector<bool> seen(uses_.size());
-    for (size_t i = 0; i < step.choices.size(); ++i) {
-      const size_t layer = i / static_cast<size_t>(model_.experts_per_token) % static_cast<size_t>(model_.moe_layers);
-      const size_t expert =
-          layer * static_cast<size_t>(model_.num_experts) + static_cast<size_t>(step.choices[i].expert);
-      ++uses_[expert];
-      if (!seen[expert]) ++different_;
-      seen[expert] = true;
-    }
+nlohmann::ordered_json Json(const model::RoutingTraceModel& model, const experts::RoutingStatistics& statistics) {
+  nlohmann::ordered_json json{{"fingerprint", model.fingerprint},
+                              {"first_moe_layer", model.first_moe_layer},
+                              {"moe_layers", model.moe_layers},
+                              {"experts", model.num_experts},
+                              {"experts_per_token", model.experts_per_token},
+                              {"scores_per_token", model.scores_per_token},
+                              {"passes", statistics.passes()},
+                              {"prompt_tokens", statistics.prompt_tokens()},
+                              {"generated_tokens", statistics.generated_tokens()},
+                              {"different_experts_per_pass_and_layer", statistics.DifferentExperts()},
+                              {"share_of_the_hottest_tenth", statistics.HottestTenth()},
+                              {"share_of_the_coldest_70_percent", statistics.ColdShare()},
+                              {"moving_average_accuracy", statistics.AverageAccuracy()}};
+  for (int64_t ahead = 1; ahead <= model.predicted_layers; ++ahead) {
+    json[absl::StrFormat("foreseen_%d_layers_before", ahead)] = statistics.Foreseen(ahead);
   }
-
-  nlohmann::ordered_json Json() const {
-    const int64_t tokens = prompt_tokens_ + generated_tokens_;
-    const auto choices = static_cast<double>(tokens * model_.choices_per_token());
-    return {{"fingerprint", model_.fingerprint},
-            {"first_moe_layer", model_.first_moe_layer},
-            {"moe_layers", model_.moe_layers},
-            {"experts", model_.num_experts},
-            {"experts_per_token", model_.experts_per_token},
-            {"passes", passes_},
-            {"prompt_tokens", prompt_tokens_},
-            {"generated_tokens", generated_tokens_},
-            {"different_experts_per_pass_and_layer",
-             Ratio(static_cast<double>(different_), static_cast<double>(passes_ * model_.moe_layers))},
-            {"share_of_the_hottest_tenth", Ratio(HottestTenth(), choices)}};
-  }
-
- private:
-  static double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
-
-  // Choices that fall on the most chosen tenth of each layer's experts.
-  double HottestTenth() const {
-    const int64_t tenth = std::max<int64_t>(1, model_.num_experts / 10);
-    int64_t sum = 0;
-    for (int64_t layer = 0; layer < model_.moe_layers; ++layer) {
-      const auto begin = uses_.begin() + layer * model_.num_experts;
-      std::vector<int64_t> uses(begin, begin + model_.num_experts);
-      std::ranges::partial_sort(uses, uses.begin() + tenth, std::greater<>());
-      for (int64_t i = 0; i < tenth; ++i) sum += uses[static_cast<size_t>(i)];
-    }
-    return static_cast<double>(sum);
-  }
-
-  const model::RoutingTraceModel& model_;
-  int64_t passes_ = 0;
-  int64_t prompt_tokens_ = 0;
-  int64_t generated_tokens_ = 0;
-  int64_t different_ = 0;      // experts, summed over passes and layers
-  std::vector<int64_t> uses_;  // [moe_layers, num_experts]
-};
+  return json;
+}
 
 // Hits and loads of caches of these sizes.
 absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const model::RoutingTraceModel& model) {
@@ -107,15 +67,16 @@ absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const m
 }
 
 absl::Status Routing(const RoutingFlags& flags) {
+  if (flags.file.empty()) return absl::InvalidArgumentError("routing: name a recording, or make, fit or import");
   MOE_ASSIGN_OR_RETURN(const auto reader, model::RoutingTraceReader::Open(flags.file));
-  RoutingSummary summary(reader->model());
+  experts::RoutingStatistics statistics(reader->model());
   model::RoutingStep step;
   while (true) {
     MOE_ASSIGN_OR_RETURN(const bool more, reader->Next(step));
     if (!more) break;
-    summary.Add(step);
+    statistics.Add(step);
   }
-  nlohmann::ordered_json json = summary.Json();
+  nlohmann::ordered_json json = Json(reader->model(), statistics);
   if (!flags.cache_experts.empty()) {
     MOE_ASSIGN_OR_RETURN(json["caches"], Caches(flags, reader->model()));
   }
@@ -142,8 +103,10 @@ absl::Status Routing(const RoutingFlags& flags) {
 void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<RoutingFlags>();
   CLI::App* command = app.add_subcommand(
-      "routing", "Evaluate a recording of the experts that tokens were routed to (moestro-decode --routing-trace)");
-  command->add_option("file", flags->file, "The recording")->required();
+      "routing",
+      "Evaluate a recording of the experts that tokens were routed to (moestro-decode --routing-trace), or make one");
+  command->require_subcommand(0, 1);
+  command->add_option("file", flags->file, "The recording");
   command
       ->add_option("--cache-experts", flags->cache_experts,
                    "Replay a cache of this many experts per layer, empty at first; separate several sizes by commas")
@@ -152,7 +115,14 @@ void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::Range(0, 65535));
   command->add_flag("--prompts", flags->prompts, "Also replay passes that compute prompts");
   command->add_flag("--json", flags->json, "JSON");
-  commands.push_back({command, [flags] { return Routing(*flags); }});
+  std::vector<Command> writers;
+  AddTraceCommands(*command, writers);
+  commands.push_back({command, [flags, writers] {
+                        for (const Command& writer : writers) {
+                          if (writer.app->parsed()) return writer.run();
+                        }
+                        return Routing(*flags);
+                      }});
 }
 
 }  // namespace moestro::cli
