@@ -13,6 +13,18 @@ def test_every_token_that_decode_computes_is_recorded(make_node, cli, tmp_path):
     assert summary["generated_tokens"] == 7, "the last one is not computed"
     assert summary["passes"] >= 8
     assert summary["fingerprint"] == fingerprint["fingerprint"]
+    assert summary["scores_per_token"] > 0
+    assert 0 < summary["foreseen_1_layers_before"] < 1
+
+
+def test_a_device_records_what_the_cpu_records(make_node, tmp_path):
+    traces = []
+    for device in ("none", "host"):
+        path = tmp_path / device
+        with make_node({"decode": ["--routing-trace", str(path), "--device", device]}) as node:
+            list(node.stub.Generate(node.request([20, 21, 22, 23, 24], 8, temperature=0.0, ignore_eos=True), timeout=60))
+        traces.append(path.read_bytes())
+    assert traces[0] == traces[1]
 
 
 def test_a_path_that_cannot_be_written_is_an_error_of_the_start(make_node, tmp_path):
