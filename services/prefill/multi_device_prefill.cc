@@ -84,19 +84,7 @@ DistributedPrefill MultiDevicePrefill::GroupOf(const std::vector<SelectedDevice>
 
 int64_t MultiDevicePrefill::PassesOf(const std::vector<SelectedDevice>& selected, IndexRange positions,
                                      model::MlaForm form) const {
-  if (selected.size() < 2) return 0;
-  const DistributedPrefill group = GroupOf(selected);
-  for (int64_t passes = 1; passes <= positions.size(); ++passes) {
-    if (passes > 1 && CeilDiv(positions.size(), passes) < options_.limits.min_pass_rows) return 0;
-    bool fits = true;
-    // Each: how evenly ranks share its rows depends on where it begins. The last has most before it.
-    for (int64_t pass = passes - 1; fits && pass >= 0; --pass) {
-      const IndexRange part = EvenPart(positions.size(), pass, passes);
-      fits = group.CheckFits({positions.begin + part.begin, positions.begin + part.end}, form).ok();
-    }
-    if (fits) return passes;
-  }
-  return 0;
+  return selected.size() < 2 ? 0 : GroupOf(selected).Passes(positions, form).value_or(0);
 }
 
 absl::Status MultiDevicePrefill::CheckFits(IndexRange positions, model::MlaForm form) {

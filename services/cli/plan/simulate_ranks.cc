@@ -46,6 +46,7 @@ std::vector<Way> Ways(int ranks) {
 
 struct Simulated {
   double seconds = 0;
+  int64_t passes = 1;
   double imbalance = 1;
   int64_t exchanged_bytes = 0;  // over rank 0's link, both directions
   prefill::Timeline timeline;   // of rank 0
@@ -66,12 +67,13 @@ absl::StatusOr<Simulated> Simulate(const Setting& setting, int64_t tokens, const
     MOE_ASSIGN_OR_RETURN(
         prefill::SimulatedPrefill one,
         prefill::SimulatePrefill(hardware, spec, kWeights, kForm, tokens, limits, {.activations = activations}));
-    return Simulated{one.report.counters.wall_seconds, 1, 0, std::move(one.report.timeline)};
+    const prefill::StreamCounters& counters = one.report.counters;
+    return Simulated{counters.wall_seconds, counters.passes, 1, 0, std::move(one.report.timeline)};
   }
   MOE_ASSIGN_OR_RETURN(
       prefill::SimulatedRanks many,
       prefill::SimulateRanks(hardware, spec, kWeights, kForm, tokens, limits, way.ranks, way.experts, activations));
-  Simulated result{many.wall_seconds, many.imbalance, 0, std::move(many.ranks[0].pipeline.timeline)};
+  Simulated result{many.wall_seconds, many.passes, many.imbalance, 0, std::move(many.ranks[0].pipeline.timeline)};
   for (const collective::OperationCounters& counters : many.ranks[0].exchanges) {
     result.exchanged_bytes += counters.sent_bytes + counters.received_bytes;
   }
@@ -138,6 +140,7 @@ absl::StatusOr<SimulatedLengths> CompareLengths(const Setting& setting, const st
       ways.push_back({{"way", name},
                       {"ttft_seconds", simulated->seconds},
                       {"tokens_per_second", static_cast<double>(count) / simulated->seconds},
+                      {"passes", simulated->passes},
                       {"exchanged_bytes", simulated->exchanged_bytes},
                       {"attention_imbalance", simulated->imbalance}});
       if (one.ok()) ways.back()["speedup"] = one->seconds / simulated->seconds;
@@ -201,13 +204,13 @@ absl::StatusOr<std::vector<PaperFigure>> CompareRanksWithPaper(const Setting& se
 }
 
 void PrintRanks(const Json& rows) {
-  PrintText("  tokens  way                TTFT s  tokens/s  speedup  exchanged GB  attention imbalance\n");
+  PrintText("  tokens  way                TTFT s  tokens/s  speedup  passes  exchanged GB  attention imbalance\n");
   for (const auto& row : rows) {
     for (const auto& way : row["ways"]) {
       const std::string speedup = way.contains("speedup") ? absl::StrFormat("%.2f", way["speedup"].get<double>()) : "-";
-      PrintText(absl::StrFormat("%8d  %-16s %8.2f %9.0f %8s %13.1f %20.3f\n", row["tokens"].get<int64_t>(),
+      PrintText(absl::StrFormat("%8d  %-16s %8.2f %9.0f %8s %7d %13.1f %20.3f\n", row["tokens"].get<int64_t>(),
                                 way["way"].get<std::string>(), way["ttft_seconds"].get<double>(),
-                                way["tokens_per_second"].get<double>(), speedup,
+                                way["tokens_per_second"].get<double>(), speedup, way["passes"].get<int64_t>(),
                                 way["exchanged_bytes"].get<double>() / 1e9, way["attention_imbalance"].get<double>()));
     }
   }

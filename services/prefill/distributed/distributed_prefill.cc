@@ -177,6 +177,21 @@ absl::Status DistributedPrefill::CheckFits(IndexRange positions, model::MlaForm 
   return absl::OkStatus();
 }
 
+absl::StatusOr<int64_t> DistributedPrefill::Passes(IndexRange positions, model::MlaForm form) const {
+  absl::Status fits;
+  for (int64_t passes = 1; passes <= positions.size(); ++passes) {
+    if (passes > 1 && CeilDiv(positions.size(), passes) < options_.limits.min_pass_rows) break;
+    fits = absl::OkStatus();
+    // Each: how evenly ranks share its rows depends on where it begins. The last has most before it.
+    for (int64_t pass = passes - 1; fits.ok() && pass >= 0; --pass) {
+      const IndexRange part = EvenPart(positions.size(), pass, passes);
+      fits = CheckFits({positions.begin + part.begin, positions.begin + part.end}, form);
+    }
+    if (fits.ok()) return passes;
+  }
+  return fits;
+}
+
 absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages,
                                      model::MlaForm form, absl::FunctionRef<absl::Status()> interrupted,
                                      const StreamEvents& events,

@@ -44,6 +44,9 @@ class DistributedPrefill {  // one run at a time
 
   // Whether rows at these positions, after what is cached, fit the devices. RESOURCE_EXHAUSTED names the rank.
   absl::Status CheckFits(IndexRange positions, model::MlaForm form) const;
+  // Into how many passes, EvenPart each, these positions must be cut at least for all of them to fit. No pass is
+  // shorter than limits.min_pass_rows, but for a single one. RESOURCE_EXHAUSTED if that does not do.
+  absl::StatusOr<int64_t> Passes(IndexRange positions, model::MlaForm form) const;
 
   // As StreamPrefill::Run, by all ranks: KV and logits differ from one device's by the rounding of merged partial
   // results. on_layer is called when rank 0 has done a layer, on_step soon after steps of any rank, on_pass once, when

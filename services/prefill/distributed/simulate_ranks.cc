@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "common/base/status.h"
@@ -56,6 +57,43 @@ double CopyRate(const device::HardwareSpec& hardware, const weights::ModelSpec& 
   return hardware.copy_bytes_per_second * streamed / (streamed + received);
 }
 
+// The ranks of one pass.
+struct SimRanks {
+  SimRanks(const device::HardwareSpec& hardware, double copy_rate, const weights::ModelSpec& spec,
+           const model::ModelWeights& weights, const MemoryLimits& limits, int ranks,
+           roofline::ExpertParallelism experts, DType activations) {
+    device::HardwareSpec shared = hardware;
+    shared.copy_bytes_per_second = copy_rate;
+    std::vector<RankSetup> setups;
+    for (int rank = 0; rank < ranks; ++rank) {
+      pointers.push_back(devices.emplace_back(device::NewSimDevice(shared)).get());
+      kernels.push_back(std::make_unique<engine::SimRankKernels>(spec, weights, activations));
+      setups.push_back({pointers.back(), kernels.back().get()});
+    }
+    const auto new_group = [this, link = LinkOf(hardware)](int) {
+      return std::make_unique<SimRankGroup>(link, pointers);
+    };
+    prefill.emplace(spec, weights, std::move(setups),
+                    DistributedPrefill::Options{.experts = experts, .limits = limits, .new_group = new_group});
+  }
+  SimRanks(const SimRanks&) = delete;
+  SimRanks& operator=(const SimRanks&) = delete;
+
+  std::vector<std::unique_ptr<device::Device>> devices;
+  std::vector<device::Device*> pointers;
+  std::vector<std::unique_ptr<engine::SimRankKernels>> kernels;
+  std::optional<DistributedPrefill> prefill;
+};
+
+void AddExchanges(const RankReport& pass, RankReport& sum) {
+  for (int i = 0; i < collective::kOperations; ++i) {
+    const collective::OperationCounters& from = pass.exchanges[i];
+    collective::OperationCounters& to = sum.exchanges[i];
+    to = {to.calls + from.calls, to.sent_bytes + from.sent_bytes, to.received_bytes + from.received_bytes,
+          to.seconds + from.seconds};
+  }
+}
+
 }  // namespace
 
 RankShares ShareOut(int64_t tokens, int ranks) {
@@ -70,30 +108,32 @@ absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardwar
                                              const MemoryLimits& limits, int ranks, roofline::ExpertParallelism experts,
                                              DType activations, int64_t cached) {
   const model::ModelWeights weights = roofline::ShapesOnly(spec, linear);
-  device::HardwareSpec shared = hardware;
-  shared.copy_bytes_per_second = CopyRate(hardware, spec, weights, form, tokens, ranks, experts);
-  std::vector<std::unique_ptr<device::Device>> devices;
-  std::vector<device::Device*> pointers;
-  std::vector<std::unique_ptr<engine::SimRankKernels>> kernels;
-  std::vector<RankSetup> setups;
-  for (int rank = 0; rank < ranks; ++rank) {
-    pointers.push_back(devices.emplace_back(device::NewSimDevice(shared)).get());
-    kernels.push_back(std::make_unique<engine::SimRankKernels>(spec, weights, activations));
-    setups.push_back({pointers.back(), kernels.back().get()});
-  }
-  DistributedPrefill prefill(
-      spec, weights, setups,
-      {.experts = experts, .limits = limits, .new_group = [&](int) -> std::unique_ptr<RankGroup> {
-         return std::make_unique<SimRankGroup>(LinkOf(hardware), pointers);
-       }});
-  std::vector<model::EngineRow> rows(static_cast<size_t>(tokens));
-  for (int64_t i = 0; i < tokens; ++i) rows[static_cast<size_t>(i)].position = static_cast<int32_t>(cached + i);
-  rows.back().needs_logits = true;
-  MOE_RETURN_IF_ERROR(prefill.Run(
-      rows, {}, form, [] { return absl::OkStatus(); }, {}, [](int64_t, std::span<const float>) {}));
-  SimulatedRanks result{prefill.reports(), 0, ZigZagSplit(cached, cached + tokens, ranks).Imbalance()};
-  for (const RankReport& rank : result.ranks) {
-    result.wall_seconds = std::max(result.wall_seconds, rank.pipeline.counters.wall_seconds);
+  const auto ranks_with = [&](double copy_rate) {
+    return std::make_unique<SimRanks>(hardware, copy_rate, spec, weights, limits, ranks, experts, activations);
+  };
+  SimulatedRanks result;
+  MOE_ASSIGN_OR_RETURN(result.passes,
+                       ranks_with(hardware.copy_bytes_per_second)->prefill->Passes({cached, cached + tokens}, form));
+  for (int64_t pass = 0; pass < result.passes; ++pass) {
+    const IndexRange part = EvenPart(tokens, pass, result.passes);
+    const auto group = ranks_with(CopyRate(hardware, spec, weights, form, part.size(), ranks, experts));
+    std::vector<model::EngineRow> rows(static_cast<size_t>(part.size()));
+    for (int64_t i = 0; i < part.size(); ++i) {
+      rows[static_cast<size_t>(i)].position = static_cast<int32_t>(cached + part.begin + i);
+    }
+    rows.back().needs_logits = pass + 1 == result.passes;
+    MOE_RETURN_IF_ERROR(group->prefill->Run(
+        rows, {}, form, [] { return absl::OkStatus(); }, {}, [](int64_t, std::span<const float>) {}));
+    std::vector<RankReport> reports = group->prefill->reports();
+    double seconds = 0;
+    for (size_t rank = 0; rank < reports.size(); ++rank) {
+      seconds = std::max(seconds, reports[rank].pipeline.counters.wall_seconds);
+      if (pass > 0) AddExchanges(result.ranks[rank], reports[rank]);
+    }
+    result.ranks = std::move(reports);
+    result.wall_seconds += seconds;
+    const ZigZagSplit split(cached + part.begin, cached + part.end, ranks);
+    result.imbalance = std::max(result.imbalance, split.Imbalance());
   }
   return result;
 }

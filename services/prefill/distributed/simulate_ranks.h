@@ -13,9 +13,10 @@
 namespace moestro::prefill {
 
 struct SimulatedRanks {
-  std::vector<RankReport> ranks;  // in simulated seconds
-  double wall_seconds = 0;        // of the slowest
-  double imbalance = 0;           // of attention: ZigZagSplit::Imbalance
+  int64_t passes = 0;             // DistributedPrefill::Passes
+  std::vector<RankReport> ranks;  // in simulated seconds; exchanges are of all passes, the rest is of the last one
+  double wall_seconds = 0;        // of the slowest rank of each pass
+  double imbalance = 0;           // of attention: the greatest ZigZagSplit::Imbalance
 };
 
 // How a prompt of `tokens` new tokens is shared out.
@@ -25,7 +26,8 @@ struct RankShares {
 };
 RankShares ShareOut(int64_t tokens, int ranks);
 
-// A prompt of `tokens` new tokens, after `cached` cached ones, on `ranks` devices that are such as `hardware` says.
+// A prompt of `tokens` new tokens, after `cached` cached ones, on `ranks` devices that are such as `hardware` says, in
+// as few passes as fit.
 // activations: StepLoad's.
 absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                              DType linear, model::MlaForm form, int64_t tokens,

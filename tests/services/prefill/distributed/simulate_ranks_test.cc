@@ -59,5 +59,31 @@ TEST(SimulateRanks, ExchangesWhatTheFormulasSay) {
   EXPECT_GT(gathered.seconds, 0);
 }
 
+// Each pass streams the weights again, and the rows of all passes are exchanged once.
+TEST(SimulateRanks, APromptThatDoesNotFitAtOnceIsComputedInPasses) {
+  constexpr int64_t kTokens = 64 * 48;
+  constexpr double kCutBytes = 8e6;  // of a device: too little for all rows at once
+  const auto simulate = [](double memory, int64_t min_pass_rows) {
+    device::HardwareSpec machine = Machine();
+    machine.gpu_memory_bytes = memory;
+    return SimulateRanks(machine, SmallSpec(), DType::kF8E4M3, model::MlaForm::kUnabsorbed, kTokens,
+                         {.dense_bytes = 1 << 20, .min_pass_rows = min_pass_rows}, 2,
+                         roofline::ExpertParallelism::kStandard);
+  };
+  const auto sent = [](const SimulatedRanks& simulated) {
+    int64_t bytes = 0;
+    for (const collective::OperationCounters& each : simulated.ranks[0].exchanges) bytes += each.sent_bytes;
+    return bytes;
+  };
+  const SimulatedRanks whole = simulate(1e9, 64).value();
+  EXPECT_EQ(whole.passes, 1);
+  const SimulatedRanks cut = simulate(kCutBytes, 64).value();
+  EXPECT_GT(cut.passes, 1);
+  EXPECT_GT(cut.wall_seconds, whole.wall_seconds);
+  EXPECT_NEAR(static_cast<double>(sent(cut)) / static_cast<double>(sent(whole)), 1, 0.05);
+  const absl::Status status = simulate(kCutBytes, kTokens).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+}
+
 }  // namespace
 }  // namespace moestro::prefill
