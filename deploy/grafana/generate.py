@@ -195,6 +195,15 @@ DASHBOARDS = {
             "valid for": "clamp_min(min(moestro_tls_certificate_expires_seconds{}) - time(), 0)",
             "files with an error per second": rate("moestro_tls_reloads_failed_total")}, "s",
               "The time until the certificate in use expires; 0 without TLS."),
+        lines("Batches", {
+            "unfinished": "sum(moestro_batches_unfinished{})",
+            "ended per second, {{status}}": rate("moestro_batches_total", "status")},
+              description="Of /v1/batches; each key's run one after the other."),
+        lines("Requests of batches", {
+            "without a result, in running batches": "sum(moestro_batch_requests_open{})",
+            "per second, {{result}}": rate("moestro_batch_requests_total", "result")}),
+        lines("Files of batches", {"on disk": "sum(moestro_batch_files_bytes{})"}, "bytes",
+              "In batch-dir of the router: uploads and results, until they are deleted."),
         heat_map("Prompt tokens of a request", "moestro_request_prompt_tokens", "short"),
         heat_map("Tokens generated for a request", "moestro_request_generation_tokens", "short"),
     ]),

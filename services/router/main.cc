@@ -42,6 +42,12 @@ int main(int argc, char** argv) {
                "Without --keys-file, accept a --grpc-address that others reach");
   app.add_option("--default-max-tokens", config.default_max_tokens,
                  "Tokens to generate when a request sets no max_tokens");
+  app.add_option("--batch-dir", config.batch_dir,
+                 "Folder for /v1/files and /v1/batches, which survive a restart in it; made if it is missing. Each key "
+                 "sees its own, and may keep 1000 files and 8 GiB. Empty: both answer 404");
+  app.add_option("--batch-in-flight", config.batch_in_flight,
+                 "Requests at once of the batch that runs; one batch of each key does. More give more tokens/s and let "
+                 "other requests wait longer");
   app.add_option("--queue-limit", config.queue_limit,
                  "Requests that may wait for KV pages; further requests are refused");
   app.add_option(

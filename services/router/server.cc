@@ -24,6 +24,8 @@
 #include "services/router/admission/admission.h"
 #include "services/router/admission/path_policy.h"
 #include "services/router/admission/roles.h"
+#include "services/router/batches/batches.h"
+#include "services/router/http/batch_executor.h"
 #include "services/router/http/routes.h"
 #include "services/router/http/server.h"
 #include "services/router/metrics.h"
@@ -85,7 +87,16 @@ class Router {
                   .ready = [this] { return Ready(); },
                   .is_public = !IsLoopback(config.http_address),
                   .keep_alive = std::chrono::seconds(config.http_keep_alive_seconds)},
-        server_("router", config.node, registry_, termination) {}
+        files_(config.batch_dir + "/files", {}, RandomBits),
+        batches_(
+            config.batch_dir, {.in_flight = config.batch_in_flight}, files_, batch_metrics_,
+            [this](const std::string& tenant) {
+              return std::make_unique<BatchExecutor>(http_api_, slow_clients_, tenant);
+            },
+            RandomBits),
+        server_("router", config.node, registry_, termination) {
+    if (!config.batch_dir.empty()) http_api_.batches = &batches_;
+  }
 
   absl::Status Run() {
     MOE_RETURN_IF_ERROR(access_.Load());
@@ -97,6 +108,7 @@ class Router {
     RpcLimits limits = kRequestLimits;
     limits.threads = config_.queue_limit + kThreadsBesideTheQueue;
     MOE_RETURN_IF_ERROR(Listen(limits));
+    if (http_api_.batches != nullptr) MOE_RETURN_IF_ERROR(Annotate(batches_.Start(), "--batch-dir"));
     if (!config_.http_address.empty()) MOE_RETURN_IF_ERROR(http_.Start(MakeEndpoints(http_api_)));
     server_.Watch(polling_);
     WeightFollower follower(RoleAddress(config_.node, "weight_store"), board_, metrics_.weight_store_up);
@@ -140,6 +152,7 @@ class Router {
 
   void Drain() {
     const auto deadline = std::chrono::steady_clock::now() + server_.drain_time();
+    batches_.Stop();
     http_.BeginDrain();
     std::thread drain;
     if (public_ != nullptr) drain = std::thread([this] { public_->Drain(server_.drain_time()); });
@@ -260,7 +273,10 @@ class Router {
   SlowClients slow_clients_;
   std::shared_ptr<grpc::Service> service_;
   HttpServer http_;
-  const HttpApi http_api_;
+  HttpApi http_api_;
+  FileStore files_;
+  BatchMetrics batch_metrics_{registry_};
+  Batches batches_;  // ends before what its requests use
   const std::shared_ptr<Heartbeat> polling_ = std::make_shared<Heartbeat>("the thread that asks the roles");
   RoleServer server_;
   std::unique_ptr<RpcServer> public_;  // if others reach the address; ends first

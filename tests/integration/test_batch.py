@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from node import ROLES, free_port, wait_until
+from pypi import load
 
 COUNT = 60
 TOKENS = 160  # long enough that a kill finds work under way
@@ -150,3 +151,129 @@ def test_gives_up_when_told_to(bin_dir, tmp_path):
     away = Batch(bin_dir, tmp_path, free_port(), requests(2), "--give-up-after", "1")
     said = away.run(3)
     assert "nothing was answered for 1 s: http://127.0.0.1:" in said and "goes on from there" in said
+
+
+# /v1/files and /v1/batches ---------------------------------------------------------------------------------------------
+
+
+def batch_router(folder, *flags):
+    return ["--batch-dir", str(folder), "--batch-in-flight", "4", *flags]
+
+
+def wait_for_end(client, batch):
+    wait_until(lambda: client.batches.retrieve(batch.id).status in ("completed", "failed", "cancelled"), 120,
+               "the batch ends")
+    return client.batches.retrieve(batch.id)
+
+
+def upload(client, text):
+    return client.files.create(file=("requests.jsonl", text.encode()), purpose="batch")
+
+
+def start(client, text, **fields):
+    return client.batches.create(input_file_id=upload(client, text).id, endpoint="/v1/completions",
+                                 completion_window="24h", **fields)
+
+
+def results(client, file_id):
+    return {each["custom_id"]: each for each in map(json.loads, client.files.content(file_id).text.splitlines())}
+
+
+@pytest.fixture(scope="module")
+def openai():
+    return load("openai")
+
+
+@pytest.fixture
+def client_of(openai):
+    clients = []
+
+    def make(node, key="none"):
+        clients.append(openai.OpenAI(base_url=f"http://127.0.0.1:{node.http_port}/v1", api_key=key, max_retries=0))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+def test_openais_client_runs_a_batch(make_node, absorbed, client_of, openai, tmp_path):
+    with make_node(dict(absorbed, router=batch_router(tmp_path / "batches"))) as node:
+        client = client_of(node)
+        good = {"prompt": [30, 40], "max_tokens": 2, "temperature": 0}
+        batch = start(client, line("good", good) + line("bad", good | {"top_p": 9}), metadata={"for": "a test"})
+        assert batch.object == "batch" and batch.metadata == {"for": "a test"} and batch.endpoint == "/v1/completions"
+        ended = wait_for_end(client, batch)
+        assert ended.status == "completed" and ended.completed_at >= ended.in_progress_at >= ended.created_at
+        counts = ended.request_counts
+        assert (counts.total, counts.completed, counts.failed) == (2, 1, 1)
+        assert results(client, ended.output_file_id)["good"]["response"]["body"]["usage"]["completion_tokens"] == 2
+        assert results(client, ended.error_file_id)["bad"]["response"]["body"]["error"]["param"] == "top_p"
+        output = client.files.retrieve(ended.output_file_id)
+        assert output.purpose == "batch_output" and output.bytes == len(client.files.content(output.id).content)
+        wrong = wait_for_end(client, start(client, line("a", {}) + line("a", {})))
+        assert wrong.status == "failed" and wrong.errors.data[0].line == 2
+        assert wrong.errors.data[0].code == "duplicate_custom_id"
+        assert [each.id for each in client.batches.list(limit=1)] == [wrong.id, batch.id]  # the client turns the pages
+        assert {each.purpose for each in client.files.list()} == {"batch", "batch_output"}
+        assert client.files.delete(output.id).deleted
+        with pytest.raises(openai.NotFoundError):
+            client.files.content(output.id)
+        for refused in (lambda: client.files.create(file=b"x", purpose="fine-tune"),
+                        lambda: client.batches.create(input_file_id="file-1", endpoint="/v1/embeddings",
+                                                      completion_window="24h")):
+            with pytest.raises(openai.BadRequestError):
+                refused()
+
+
+def test_a_batch_survives_the_router_and_can_be_cancelled(make_node, absorbed, client_of, tmp_path):
+    with make_node(dict(absorbed, router=batch_router(tmp_path / "batches"))) as node:
+        client = client_of(node)
+        calm = wait_for_end(client, start(client, requests(20)))
+        expected = results(client, calm.output_file_id)
+        batch = start(client, requests(20))
+        for _ in range(2):
+            before = client.batches.retrieve(batch.id).request_counts.completed
+            wait_until(lambda: client.batches.retrieve(batch.id).request_counts.completed > before, 60, "a line is done")
+            assert client.batches.retrieve(batch.id).status == "in_progress", "it has too little to do"
+            node.kill("router")
+            node.start("router")
+            node.wait_serving()
+        ended = wait_for_end(client, batch)
+        got = results(client, ended.output_file_id)
+        assert list(got) == list(expected) and ended.request_counts.completed == 20
+        for name, each in got.items():
+            assert each["response"]["body"]["choices"] == expected[name]["response"]["body"]["choices"]
+        long = start(client, requests(COUNT))
+        waits = start(client, requests(1))
+        wait_until(lambda: client.batches.retrieve(long.id).request_counts.completed > 0, 60, "a line is done")
+        assert client.batches.cancel(waits.id).status == "cancelled"
+        assert client.batches.cancel(long.id).status == "cancelling"
+        cancelled = wait_for_end(client, long)
+        assert cancelled.status == "cancelled" and 0 < cancelled.request_counts.completed < COUNT
+        assert len(results(client, cancelled.output_file_id)) == cancelled.request_counts.completed
+        assert node.metric("router", "moestro_batches_total") == 3  # since the router began
+        node.wait_all_pages_free()
+
+
+def test_a_key_sees_its_own_batches_only(make_node, absorbed, client_of, openai, cli, tmp_path):
+    keys = tmp_path / "keys.toml"
+    alice, bob = (cli("keys", "add", "--file", keys, "--name", name).stdout.strip() for name in ("alice", "bob"))
+    with make_node(dict(absorbed, router=batch_router(tmp_path / "batches", "--keys-file", str(keys)))) as node:
+        hers, his = client_of(node, alice), client_of(node, bob)
+        batch = wait_for_end(hers, start(hers, requests(2, tokens=2)))
+        assert batch.status == "completed"
+        assert not list(his.batches.list()) and not list(his.files.list())
+        for call in (lambda: his.batches.retrieve(batch.id), lambda: his.batches.cancel(batch.id),
+                     lambda: his.files.content(batch.output_file_id), lambda: his.files.delete(batch.input_file_id)):
+            with pytest.raises(openai.NotFoundError):
+                call()
+        with pytest.raises(openai.AuthenticationError):
+            client_of(node).files.list()
+
+
+def test_without_a_folder_the_answer_names_the_flag(node, client_of, openai):
+    for call in (lambda client: upload(client, "x"), lambda client: client.batches.list(),
+                 lambda client: client.batches.retrieve("batch_1")):
+        with pytest.raises(openai.NotFoundError, match="--batch-dir"):
+            call(client_of(node))

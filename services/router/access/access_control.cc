@@ -123,6 +123,21 @@ absl::StatusOr<std::shared_ptr<Tenant>> AccessControl::Identify(const Credential
   return std::move(holder.tenant);
 }
 
+std::shared_ptr<Tenant> AccessControl::Named(const std::string& name) const {
+  if (!needs_key()) return name == keyless_->name() ? keyless_ : nullptr;
+  std::shared_ptr<const Ring> ring;
+  {
+    MutexLock lock(mutex_);
+    ring = ring_;
+  }
+  for (const Holder& holder : *ring) {
+    if (holder.key.name != name) continue;
+    const bool may = wall_clock_() < holder.key.expires && holder.key.allows(access::Endpoint::kGenerate);
+    return may ? holder.tenant : nullptr;
+  }
+  return nullptr;
+}
+
 absl::StatusOr<std::shared_ptr<Tenant>> AccessControl::Admit(const Credentials& credentials,
                                                              access::Endpoint endpoint) {
   MOE_ASSIGN_OR_RETURN(Holder holder, Find(credentials));

@@ -62,6 +62,10 @@ class AccessControl {
   // The same for what any key may call, such as asking for the model. Counts against no limit.
   absl::StatusOr<std::shared_ptr<Tenant>> Identify(const Credentials& credentials);
 
+  // The tenant of that name, for work that goes on without its client; null if its key is gone, has expired, or may not
+  // generate any more.
+  std::shared_ptr<Tenant> Named(const std::string& name) const;
+
  private:
   struct Holder {
     access::KeyEntry key;

@@ -17,6 +17,8 @@
 
 namespace moestro::router {
 
+class Batches;
+
 struct HttpApi {  // all must outlive the endpoints
   RequestRunner& runner;
   const ModelBoard& board;
@@ -28,6 +30,7 @@ struct HttpApi {  // all must outlive the endpoints
   std::function<absl::Status()> ready;  // OK if requests are served now; else UNAVAILABLE with the reason
   bool is_public = false;               // others reach the listener: it serves nothing that tells of other clients
   std::chrono::seconds keep_alive{10};  // a comment in streams that are silent for this long; 0: none
+  Batches* batches = nullptr;           // null: none are kept
 };
 
 // Runs `run` with peers whose calls end when the client leaves. REQUIRES: `call` has a tenant.

@@ -86,7 +86,7 @@ void Observe(prometheus::Histogram& histogram, std::chrono::steady_clock::durati
 struct Connection::Exchange {
   explicit Exchange(const HttpLimits& limits) {
     parser.header_limit(limits.header_bytes);
-    parser.body_limit(limits.body_bytes);
+    parser.body_limit(UINT64_MAX);  // until the endpoint is known
     parser.eager(false);
   }
 
@@ -112,6 +112,7 @@ struct Connection::Exchange {
   const Endpoint* endpoint = nullptr;
   std::optional<Refusal> refusal;
   ClientCall::Deadline deadline;
+  uint64_t body_limit = 0;
   Clock::time_point begun{};
   bool keep_alive = false;
   bool head_only = false;  // the client asked with HEAD
@@ -246,7 +247,6 @@ Connection::Awaitable<bool> Connection::ReadHeader(Exchange& exchange) {
     if (error == http::error::header_limit) {
       co_return exchange.Refuse(431, absl::StrCat("the header has more than ", shared_.limits.header_bytes, " bytes"));
     }
-    if (error == http::error::body_limit) co_return exchange.Refuse(413, TooLarge());
     if (error) co_return exchange.Refuse(400, absl::StrCat("not HTTP/1.1: ", error.message()));
   }
   co_return true;
@@ -304,6 +304,11 @@ bool Connection::Admit(Exchange& exchange) {
     exchange.request->tenant = *std::move(tenant);
   }
   exchange.endpoint = found.endpoint;
+  exchange.body_limit = found.endpoint->body_bytes.value_or(shared_.limits.body_bytes);
+  if (const auto length = exchange.parser.content_length(); length && *length > exchange.body_limit) {
+    return exchange.Refuse(413, TooLarge(exchange.body_limit));
+  }
+  exchange.parser.body_limit(exchange.body_limit);
   return true;
 }
 
@@ -327,7 +332,7 @@ Connection::Awaitable<bool> Connection::ReadBody(Exchange& exchange) {
       const size_t bytes = exchange.parser.put(input_.data(), error);
       input_.consume(bytes);
       room_.Notify();
-      if (error == http::error::body_limit) co_return exchange.Refuse(413, TooLarge());
+      if (error == http::error::body_limit) co_return exchange.Refuse(413, TooLarge(exchange.body_limit));
       if (error && error != http::error::need_more) {
         co_return exchange.Refuse(400, absl::StrCat("not HTTP/1.1: ", error.message()));
       }
@@ -346,9 +351,7 @@ Connection::Awaitable<bool> Connection::ReadBody(Exchange& exchange) {
   co_return true;
 }
 
-std::string Connection::TooLarge() const {
-  return absl::StrCat("the body has more than ", shared_.limits.body_bytes, " bytes");
-}
+std::string Connection::TooLarge(uint64_t limit) { return absl::StrCat("the body has more than ", limit, " bytes"); }
 
 std::shared_ptr<Response> Connection::NewResponse(ClientCall::Deadline deadline) {
   const std::weak_ptr<Connection> weak = weak_from_this();

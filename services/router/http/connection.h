@@ -75,7 +75,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Awaitable<void> Linger();
   void Dispatch(Exchange& exchange);
   std::shared_ptr<Response> NewResponse(ClientCall::Deadline deadline = std::nullopt);
-  std::string TooLarge() const;
+  static std::string TooLarge(uint64_t limit);
   std::string WireHead(const Exchange& exchange, const ResponseHead& head) const;
 
   HttpShared& shared_;

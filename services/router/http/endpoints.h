@@ -1,8 +1,10 @@
 // Which request goes where. The only place that decides whether a request is let in, before its body is read.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,7 @@ struct Endpoint {
   Handle handle;
   Where where = Where::kWorker;
   Admit admit = {};
+  std::optional<uint64_t> body_bytes = std::nullopt;  // the longest body; nullopt: as other endpoints
 };
 
 class Endpoints {  // immutable while it is used; then thread-safe

@@ -15,11 +15,13 @@ absl::Status Response::PushLocked(std::string piece) {
   if (piece.empty()) return absl::OkStatus();
   if (const absl::Status room = client_.Enqueue(piece.size()); !room.ok()) {
     open_ = false;
+    taken_.notify_all();
     return room;
   }
   const auto token_came = call_.times().TakeToken();
   if (pieces_.empty()) token_came_ = token_came;
   bytes_ += piece.size();
+  untaken_ += piece.size();
   pieces_.push_back(std::move(piece));
   return absl::OkStatus();
 }
@@ -83,16 +85,27 @@ Response::Ready Response::Take() {
           .token_came = std::exchange(token_came_, std::nullopt)};
 }
 
+absl::Status Response::WaitUntilTaken() {
+  MutexLock lock(mutex_);
+  while (open_ && untaken_ > 0) taken_.wait(lock);
+  return open_ ? absl::OkStatus() : Gone();
+}
+
 void Response::EndWrite(size_t bytes) {
   client_.EndWrite();
   client_.Dequeue(bytes);
+  MutexLock lock(mutex_);
+  untaken_ -= bytes;
+  taken_.notify_all();
 }
 
 void Response::Close() {
   call_.Cancel();
   MutexLock lock(mutex_);
   open_ = false;
+  taken_.notify_all();
   pieces_.clear();
+  untaken_ -= bytes_;
   client_.Dequeue(std::exchange(bytes_, 0));
 }
 

@@ -46,6 +46,8 @@ class Response {
   absl::Status Begin(HttpHeaders headers, std::string idle = {}, std::chrono::seconds idle_after = {});
   absl::Status Write(std::string piece);
   void End();
+  // Waits until the client has taken what was written, for answers of any length. CANCELLED once the client is gone.
+  absl::Status WaitUntilTaken();
 
   bool begun() const;
 
@@ -80,7 +82,9 @@ class Response {
   const std::function<void()> wake_;
   std::optional<ResponseHead> head_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> pieces_ ABSL_GUARDED_BY(mutex_);
-  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;    // of the pieces
+  size_t untaken_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, and of those that are being written
+  Condition taken_;
   std::optional<CallTimes::Clock::time_point> token_came_ ABSL_GUARDED_BY(mutex_);
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   bool complete_ ABSL_GUARDED_BY(mutex_) = false;

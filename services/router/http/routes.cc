@@ -3,12 +3,41 @@
 #include "services/router/http/anthropic_messages.h"
 #include "services/router/http/llama_endpoints.h"
 #include "services/router/http/models.h"
+#include "services/router/http/openai_batches.h"
 #include "services/router/http/openai_chat.h"
 #include "services/router/http/openai_completions.h"
+#include "services/router/http/openai_files.h"
 #include "services/router/http/openai_responses.h"
 #include "services/router/http/page.h"
 
 namespace moestro::router {
+namespace {
+
+// Files and batches, which must answer with what to do where there are none.
+void AddBatchEndpoints(const HttpApi& api, const Endpoint::Admit& generate, const Endpoint::Admit& any_key,
+                       Endpoints& endpoints) {
+  const auto add = [&](const char* method, const char* path, const Endpoint::Admit& admit,
+                       absl::Status (*handle)(const HttpApi&, const HttpRequest&, Response&)) {
+    endpoints.Add({.method = method,
+                   .path = path,
+                   .handle = [&api, handle](HttpRequest& from, Response& to) { return handle(api, from, to); },
+                   .admit = admit});
+  };
+  endpoints.Add({.method = "POST",
+                 .path = "/v1/files",
+                 .handle = [&api](HttpRequest& from, Response& to) { return HandleUploadFile(api, from, to); },
+                 .admit = generate,
+                 .body_bytes = api.batches == nullptr ? std::nullopt : std::optional(kMaxUploadBytes)});
+  add("GET", "/v1/files", any_key, HandleListFiles);
+  add("GET", "/v1/files/*", any_key, HandleFile);
+  add("DELETE", "/v1/files/*", any_key, HandleDeleteFile);
+  add("POST", "/v1/batches", generate, HandleCreateBatch);
+  add("GET", "/v1/batches", any_key, HandleListBatches);
+  add("GET", "/v1/batches/*", any_key, HandleBatch);
+  add("POST", "/v1/batches/*", any_key, HandleCancelBatch);
+}
+
+}  // namespace
 
 Endpoints MakeEndpoints(const HttpApi& api) {
   constexpr auto kEventLoop = Endpoint::Where::kEventLoop;
@@ -42,6 +71,7 @@ Endpoints MakeEndpoints(const HttpApi& api) {
   add(
       "POST", "/v1/responses/*", any_key,
       [&api](HttpRequest& from, Response& to) { return HandleCancel(api, from, to); }, kEventLoop);
+  AddBatchEndpoints(api, generate, any_key, endpoints);
   add("POST", "/v1/messages", generate,
       [&api](HttpRequest& from, Response& to) { return HandleMessages(api, from, to); });
   add("POST", "/v1/messages/count_tokens", tokenize,

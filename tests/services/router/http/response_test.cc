@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/services/router/fake_node.h"
 
 namespace moestro::router {
@@ -68,6 +70,23 @@ TEST_F(ResponseTest, AClientThatHasGoneEndsTheCall) {
   response_.Close();
   EXPECT_TRUE(absl::IsCancelled(response_.Write("a")));
   EXPECT_TRUE(absl::IsCancelled(response_.call().Check()));
+}
+
+TEST_F(ResponseTest, WaitsUntilTheClientHasTakenWhatWasWritten) {
+  EXPECT_TRUE(response_.Begin({}).ok());
+  EXPECT_TRUE(response_.WaitUntilTaken().ok());
+  EXPECT_TRUE(response_.Write("a").ok());
+  std::thread client([this] {
+    const Response::Ready ready = response_.Take();
+    response_.BeginWrite();
+    response_.EndWrite(ready.bytes);
+  });
+  EXPECT_TRUE(response_.WaitUntilTaken().ok());
+  client.join();
+  EXPECT_TRUE(response_.Write("b").ok());
+  std::thread leaving([this] { response_.Close(); });
+  EXPECT_TRUE(absl::IsCancelled(response_.WaitUntilTaken()));
+  leaving.join();
 }
 
 TEST_F(ResponseTest, ASlowClientLosesItsAnswer) {

@@ -1,0 +1,366 @@
+#include "services/router/batches/batches.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/exceptions.h"
+#include "common/base/status.h"
+#include "common/batch/request_file.h"
+#include "common/batch/result_file.h"
+#include "common/text/json/quoted.h"
+
+namespace moestro::router {
+namespace {
+
+int64_t Now() { return static_cast<int64_t>(std::time(nullptr)); }
+
+batch::LineError OneError(const absl::Status& status) {
+  return {.line = 0, .code = "batch_failed", .param = "", .message = std::string(status.message())};
+}
+
+void SetFailed(BatchRecord& batch, std::vector<batch::LineError> errors) {
+  batch.status = BatchStatus::kFailed;
+  batch.failed_at = Now();
+  batch.errors = std::move(errors);
+}
+
+absl::Status NoBatch(const std::string& id) {
+  return absl::NotFoundError(absl::StrCat("there is no batch ", text::Quoted(id)));
+}
+
+}  // namespace
+
+Batches::Batches(std::string folder, const BatchLimits& limits, FileStore& files, BatchMetrics& metrics,
+                 MakeExecutor make_executor, FileStore::Random random)
+    : folder_(std::move(folder)),
+      limits_(limits),
+      files_(files),
+      metrics_(metrics),
+      make_executor_(std::move(make_executor)),
+      random_(std::move(random)),
+      records_(folder_ + "/batches") {}
+
+Batches::~Batches() {
+  Stop();
+  if (lock_ >= 0) ::close(lock_);
+}
+
+absl::Status Batches::Start() {
+  MOE_RETURN_IF_ERROR(files_.Load());
+  MutexLock lock(mutex_);
+  MOE_ASSIGN_OR_RETURN(const auto records, records_.ReadAll());
+  lock_ = ::open((folder_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock_ < 0) return absl::NotFoundError(absl::StrCat(folder_, ": ", std::strerror(errno)));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(folder_, ": another router has this folder"));
+  }
+  size_t unfinished = 0;
+  for (const auto& [id, record] : records) {
+    const BatchRecord& batch = batches_[id] = BatchRecord::FromRecord(record);
+    if (!batch.finished()) {
+      Enqueue(batch);
+      ++unfinished;
+    }
+    // Its process may have ended between the two. One that failed may have more in its journal than in its files.
+    if (batch.finished() && batch.status != BatchStatus::kFailed) ::unlink(JournalOf(id).c_str());
+  }
+  if (unfinished > 0) spdlog::info("{} batches go on ({})", unfinished, folder_);
+  metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
+  return absl::OkStatus();
+}
+
+void Batches::Stop() {
+  std::vector<std::thread*> threads;
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    for (auto& [tenant, line] : lines_) {
+      if (line.run != nullptr) line.run->Stop();
+      if (line.thread.joinable()) threads.push_back(&line.thread);
+    }
+    changed_.notify_all();
+  }
+  for (std::thread* thread : threads) thread->join();
+}
+
+void Batches::Enqueue(const BatchRecord& batch) {
+  Line& line = lines_[batch.tenant];
+  line.waiting.push_back(batch.id);
+  metrics_.unfinished.Increment();
+  if (!line.thread.joinable()) {
+    line.thread = std::thread([this, tenant = batch.tenant, &line] { RunLine(tenant, line); });
+  }
+  changed_.notify_all();
+}
+
+void Batches::RunLine(const std::string& tenant, Line& line) {
+  MutexLock lock(mutex_);
+  while (true) {
+    while (line.waiting.empty() && !stopping_) changed_.wait(lock);
+    if (stopping_) return;
+    const std::string id = line.waiting.front();
+    lock.unlock();
+    RunFirst(id, line);
+    lock.lock();
+    if (!batches_.at(id).finished()) return;  // the process ends
+    line.waiting.pop_front();
+    metrics_.unfinished.Decrement();
+    ForgetOld(tenant);
+  }
+}
+
+void Batches::RunFirst(const std::string& id, Line& line) {
+  const absl::Status status = CatchExceptions([&] { return RunOne(id, line); });
+  if (status.ok()) return;
+  spdlog::warn("{}: {}", id, std::string(status.message()));
+  Fail(id, {OneError(status)});
+}
+
+// An error fails the batch.
+absl::Status Batches::RunOne(const std::string& id, Line& line) {
+  const BatchRecord batch = Copy(id);
+  batch::RequestFile::Problems problems;
+  const auto file = batch::RequestFile::Open(files_.PathOf(batch.input_file),
+                                             {.url = batch.endpoint, .most_requests = limits_.requests}, problems);
+  if (!file.ok()) {
+    if (problems.errors.empty()) return file.status();
+    Fail(id, problems.errors);
+    return absl::OkStatus();
+  }
+  MOE_ASSIGN_OR_RETURN(const auto journal, batch::Journal::Open(JournalOf(id), **file));
+  MOE_RETURN_IF_ERROR(Change(id, [&](BatchRecord& changed) {
+    const batch::Journal::Counts counts = journal->counts();  // of earlier processes
+    changed.total = (*file)->size();
+    changed.completed = counts.done - counts.failed;
+    changed.failed = counts.failed;
+    if (changed.status != BatchStatus::kValidating) return;
+    changed.status = BatchStatus::kInProgress;
+    changed.in_progress_at = Now();
+  }));
+  const absl::Status answered = Answer(id, **file, *journal, line);
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return absl::OkStatus();
+  }
+  return Finish(id, **file, *journal, answered);
+}
+
+absl::Status Batches::Answer(const std::string& id, const batch::RequestFile& file, batch::Journal& journal,
+                             Line& line) {
+  const std::unique_ptr<batch::Executor> executor = make_executor_(Copy(id).tenant);
+  batch::BatchRun run(file, journal, *executor, {.in_flight = limits_.in_flight});
+  {
+    MutexLock lock(mutex_);
+    const BatchStatus status = batches_.at(id).status;
+    if (stopping_ || status == BatchStatus::kCancelling) return absl::CancelledError("cancelled");
+    line.run = &run;
+  }
+  const absl::Status status = run.Run([&](const batch::Progress& progress) { NoteProgress(id, progress); });
+  MutexLock lock(mutex_);
+  line.run = nullptr;
+  CountOpenRequests();
+  return status;
+}
+
+void Batches::NoteProgress(const std::string& id, const batch::Progress& progress) {
+  MutexLock lock(mutex_);
+  BatchRecord& batch = batches_.at(id);
+  const size_t completed = progress.counts.done - progress.counts.failed;
+  metrics_.answered.Increment(static_cast<double>(completed - batch.completed));
+  metrics_.failed.Increment(static_cast<double>(progress.counts.failed - batch.failed));
+  batch.completed = completed;
+  batch.failed = progress.counts.failed;
+  CountOpenRequests();
+}
+
+void Batches::CountOpenRequests() {
+  size_t open = 0;
+  for (const auto& [tenant, line] : lines_) {
+    if (line.run == nullptr) continue;
+    const BatchRecord& batch = batches_.at(line.waiting.front());
+    open += batch.total - batch.completed - batch.failed;
+  }
+  metrics_.open_requests.Set(static_cast<double>(open));
+}
+
+// Writes what there is to the files of the results.
+absl::Status Batches::Finish(const std::string& id, const batch::RequestFile& file, const batch::Journal& journal,
+                             const absl::Status& answered) {
+  BatchRecord batch;
+  MOE_RETURN_IF_ERROR(Change(id, [&](BatchRecord& changed) {
+    if (changed.status == BatchStatus::kInProgress) changed.status = BatchStatus::kFinalizing;
+    if (changed.finalizing_at == 0) changed.finalizing_at = Now();
+    const batch::Journal::Counts counts = journal.counts();
+    changed.completed = counts.done - counts.failed;
+    changed.failed = counts.failed;
+    batch = changed;
+  }));
+  const batch::ResultPaths paths{.output = files_.PathOf(batch.output_file), .errors = files_.PathOf(batch.error_file)};
+  MOE_RETURN_IF_ERROR(batch::WriteResults(file, journal, paths));
+  batch.has_output = batch.completed > 0;
+  batch.has_errors = batch.failed > 0;
+  if (batch.has_output) {
+    MOE_RETURN_IF_ERROR(files_.Adopt(batch.output_file, batch.tenant, batch.id + "_output.jsonl"));
+  } else {
+    ::unlink(paths.output.c_str());
+  }
+  if (batch.has_errors) MOE_RETURN_IF_ERROR(files_.Adopt(batch.error_file, batch.tenant, batch.id + "_error.jsonl"));
+  MOE_RETURN_IF_ERROR(Change(id, [&](BatchRecord& changed) {
+    changed.has_output = batch.has_output;
+    changed.has_errors = batch.has_errors;
+    (answered.ok()                 ? metrics_.completed
+     : absl::IsCancelled(answered) ? metrics_.cancelled
+                                   : metrics_.refused)
+        .Increment();
+    if (answered.ok()) {
+      changed.status = BatchStatus::kCompleted;
+      changed.completed_at = Now();
+    } else if (absl::IsCancelled(answered)) {
+      changed.status = BatchStatus::kCancelled;
+      changed.cancelled_at = Now();
+    } else {
+      SetFailed(changed, {OneError(answered)});
+    }
+  }));
+  ::unlink(JournalOf(id).c_str());
+  metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
+  spdlog::info("{}: {} answered, {} failed of {}", id, batch.completed, batch.failed, batch.total);
+  return absl::OkStatus();
+}
+
+void Batches::Fail(const std::string& id, std::vector<batch::LineError> errors) {
+  const absl::Status status = Change(id, [&](BatchRecord& changed) {
+    metrics_.refused.Increment();
+    SetFailed(changed, std::move(errors));
+  });
+  if (!status.ok()) spdlog::error("{}: {}", id, std::string(status.message()));
+}
+
+BatchRecord Batches::Copy(const std::string& id) const {
+  MutexLock lock(mutex_);
+  return batches_.at(id);
+}
+
+absl::Status Batches::Change(const std::string& id, const std::function<void(BatchRecord&)>& change) {
+  MutexLock lock(mutex_);
+  return ChangeLocked(batches_.at(id), change);
+}
+
+absl::Status Batches::ChangeLocked(BatchRecord& batch, const std::function<void(BatchRecord&)>& change) {
+  change(batch);
+  return records_.Write(batch.id, batch.ToRecord());
+}
+
+void Batches::ForgetOld(const std::string& tenant) {
+  std::vector<std::string> finished;
+  for (const auto& [id, batch] : batches_) {
+    if (batch.tenant == tenant && batch.finished()) finished.push_back(id);
+  }
+  for (size_t i = 0; i + limits_.finished < finished.size(); ++i) {
+    records_.Remove(finished[i]);
+    batches_.erase(finished[i]);
+  }
+}
+
+absl::StatusOr<BatchRecord> Batches::Create(const std::string& tenant, const std::string& input_file,
+                                            const std::string& endpoint, nlohmann::ordered_json metadata) {
+  MOE_ASSIGN_OR_RETURN(const StoredFile input, files_.Find(tenant, input_file));
+  if (input.purpose != "batch") {
+    return absl::InvalidArgumentError("input_file_id: has another purpose than batch");
+  }
+  BatchRecord batch;
+  batch.id = NewRecordId("batch_", random_());
+  batch.tenant = tenant;
+  batch.endpoint = endpoint;
+  batch.input_file = input_file;
+  batch.output_file = files_.NewId();
+  batch.error_file = files_.NewId();
+  batch.created_at = Now();
+  batch.metadata = std::move(metadata);
+  MutexLock lock(mutex_);
+  if (stopping_) return absl::UnavailableError("the server is shutting down");
+  if (const auto line = lines_.find(tenant);
+      line != lines_.end() && line->second.waiting.size() >= limits_.unfinished) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(limits_.unfinished, " batches of this key are unfinished; wait for one, or cancel it"));
+  }
+  MOE_RETURN_IF_ERROR(records_.Write(batch.id, batch.ToRecord()));
+  batches_[batch.id] = batch;
+  Enqueue(batch);
+  return batch;
+}
+
+absl::StatusOr<BatchRecord> Batches::Find(const std::string& tenant, const std::string& id) const {
+  MutexLock lock(mutex_);
+  const auto found = batches_.find(id);
+  if (found == batches_.end() || found->second.tenant != tenant) return NoBatch(id);
+  return found->second;
+}
+
+absl::StatusOr<BatchRecord> Batches::Cancel(const std::string& tenant, const std::string& id) {
+  MutexLock lock(mutex_);
+  const auto found = batches_.find(id);
+  if (found == batches_.end() || found->second.tenant != tenant) return NoBatch(id);
+  BatchRecord& batch = found->second;
+  if (batch.finished() || batch.status == BatchStatus::kFinalizing) {
+    return absl::FailedPreconditionError(absl::StrCat("batch ", id, " has ended"));
+  }
+  if (batch.status == BatchStatus::kCancelling) return batch;
+  Line& line = lines_.at(tenant);
+  const bool waits = line.waiting.front() != id;
+  MOE_RETURN_IF_ERROR(ChangeLocked(batch, [&](BatchRecord& changed) {
+    changed.cancelling_at = Now();
+    changed.status = waits ? BatchStatus::kCancelled : BatchStatus::kCancelling;
+    if (waits) changed.cancelled_at = changed.cancelling_at;
+  }));
+  if (!waits) {
+    if (line.run != nullptr) line.run->Stop();
+    return batch;
+  }
+  std::erase(line.waiting, id);
+  metrics_.cancelled.Increment();
+  metrics_.unfinished.Decrement();
+  return batch;
+}
+
+std::vector<BatchRecord> Batches::List(const std::string& tenant) const {
+  std::vector<BatchRecord> batches;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, batch] : batches_) {
+      if (batch.tenant == tenant) batches.push_back(batch);
+    }
+  }
+  std::ranges::reverse(batches);
+  return batches;
+}
+
+absl::StatusOr<StoredFile> Batches::AddFile(const std::string& tenant, const std::string& name,
+                                            std::string_view contents) {
+  absl::StatusOr<StoredFile> file = files_.Add(tenant, name, contents);
+  metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
+  return file;
+}
+
+absl::Status Batches::RemoveFile(const std::string& tenant, const std::string& id) {
+  MutexLock lock(mutex_);
+  for (const auto& [batch_id, batch] : batches_) {
+    if (batch.input_file == id && batch.tenant == tenant && !batch.finished()) {
+      return absl::FailedPreconditionError(absl::StrCat("file ", id, " is the input of ", batch_id, ", which runs"));
+    }
+  }
+  MOE_RETURN_IF_ERROR(files_.Remove(tenant, id));
+  metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
+  return absl::OkStatus();
+}
+
+}  // namespace moestro::router

@@ -1,0 +1,317 @@
+#include "services/router/batches/batches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <thread>
+
+#include "common/base/mutex.h"
+
+namespace moestro::router {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kUrl[] = "/v1/completions";
+
+// Lets as many requests through as it is told to; what waits ends when the run does.
+class Gate {
+ public:
+  void Open(int requests) {
+    MutexLock lock(mutex_);
+    left_ += requests;
+    changed_.notify_all();
+  }
+  bool Pass(const bool& cancelled) {
+    MutexLock lock(mutex_);
+    while (left_ == 0 && !cancelled) changed_.wait(lock);
+    if (cancelled) return false;
+    --left_;
+    return true;
+  }
+  void Cancel(bool& cancelled) {
+    MutexLock lock(mutex_);
+    cancelled = true;
+    changed_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  int left_ = 0;
+};
+
+class FakeExecutor final : public batch::Executor {
+ public:
+  FakeExecutor(Gate& gate, std::atomic<int>& sent) : gate_(gate), sent_(sent) {}
+  batch::Reply Execute(const batch::Request& request) override {
+    ++sent_;
+    if (!gate_.Pass(cancelled_)) return {.failure = "cancelled"};
+    if (request.custom_id.starts_with("bad")) return {.status = 400, .body = R"({"error": {}})"};
+    if (request.custom_id.starts_with("no")) return {.status = 401, .body = R"({"error": {"message": "no key"}})"};
+    return {.status = 200, .body = R"({"id": ")" + request.custom_id + R"("})"};
+  }
+  void Cancel() override { gate_.Cancel(cancelled_); }
+
+ private:
+  Gate& gate_;
+  std::atomic<int>& sent_;
+  bool cancelled_ = false;
+};
+
+class BatchesTest : public ::testing::Test {
+ protected:
+  BatchesTest() { Restart(); }
+  ~BatchesTest() override {
+    Stop();
+    std::filesystem::remove_all(folder_);
+  }
+
+  // A new process on the same folder.
+  void Restart() {
+    Stop();
+    registry_.emplace("router");
+    metrics_.emplace(*registry_);
+    const auto random = [this] { return random_ += 0x123456789abcdefu; };
+    files_.emplace(folder_ + "/files", file_limits_, random);
+    batches_.emplace(
+        folder_, limits_, *files_, *metrics_,
+        [this](const std::string&) { return std::make_unique<FakeExecutor>(gate_, sent_); }, random);
+    ASSERT_TRUE(batches_->Start().ok());
+  }
+  void Stop() {
+    if (batches_) batches_->Stop();
+    batches_.reset();
+    files_.reset();
+    metrics_.reset();
+    registry_.reset();
+  }
+
+  static std::string Line(const std::string& id) {
+    return R"({"custom_id": ")" + id + R"(", "method": "POST", "url": "/v1/completions", "body": {}})" + "\n";
+  }
+  std::string Upload(const std::string& text, const std::string& tenant = "alice") {
+    return batches_->AddFile(tenant, "in.jsonl", text)->id;
+  }
+  std::string Create(const std::string& text, const std::string& tenant = "alice") {
+    const auto batch = batches_->Create(tenant, Upload(text, tenant), kUrl, nullptr);
+    EXPECT_TRUE(batch.ok()) << batch.status();
+    return batch->id;
+  }
+  BatchRecord Get(const std::string& id) { return *batches_->Find("alice", id); }
+  // Polls: the batch runs on its own thread.
+  BatchRecord WaitFor(const std::string& id, const std::function<bool(const BatchRecord&)>& condition) {
+    while (!condition(Get(id))) std::this_thread::yield();
+    return Get(id);
+  }
+  BatchRecord WaitForEnd(const std::string& id) {
+    return WaitFor(id, [](const BatchRecord& batch) { return batch.finished(); });
+  }
+  std::string Contents(const std::string& id) {
+    std::ifstream file(files_->PathOf(id));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  size_t LinesOf(const std::string& id) {
+    const std::string text = Contents(id);
+    return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
+
+  const std::string folder_ = ::testing::TempDir() + "batches_" + std::to_string(getpid());
+  FileLimits file_limits_;
+  BatchLimits limits_{.in_flight = 1};
+  std::atomic<uint64_t> random_{1};
+  Gate gate_;
+  std::atomic<int> sent_{0};
+  std::optional<MetricsRegistry> registry_;
+  std::optional<BatchMetrics> metrics_;
+  std::optional<FileStore> files_;
+  std::optional<Batches> batches_;
+};
+
+TEST_F(BatchesTest, ABatchEndsWithAnOutputAndAFileOfErrors) {
+  gate_.Open(3);
+  const std::string id = Create(Line("a") + Line("bad") + Line("c"));
+  const BatchRecord batch = WaitForEnd(id);
+  EXPECT_EQ(batch.status, BatchStatus::kCompleted);
+  EXPECT_EQ(batch.total, 3u);
+  EXPECT_EQ(batch.completed, 2u);
+  EXPECT_EQ(batch.failed, 1u);
+  const auto json = batch.ToJson();
+  EXPECT_EQ(json["status"], "completed");
+  EXPECT_THAT(Contents(json["output_file_id"]), HasSubstr(R"("custom_id":"a")"));
+  EXPECT_EQ(LinesOf(json["output_file_id"]), 2u);
+  EXPECT_EQ(LinesOf(json["error_file_id"]), 1u);
+  EXPECT_EQ(files_->Find("alice", json["output_file_id"])->purpose, "batch_output");
+  EXPECT_EQ(metrics_->answered.Value(), 2);
+  EXPECT_EQ(metrics_->failed.Value(), 1);
+  EXPECT_EQ(metrics_->completed.Value(), 1);
+}
+
+TEST_F(BatchesTest, FilesWithoutALineAreNotThere) {
+  gate_.Open(2);
+  const auto good = WaitForEnd(Create(Line("a"))).ToJson();
+  EXPECT_TRUE(good["error_file_id"].is_null());
+  const auto bad = WaitForEnd(Create(Line("bad"))).ToJson();
+  EXPECT_TRUE(bad["output_file_id"].is_null());
+  EXPECT_EQ(files_->List("alice").size(), 4u);  // two inputs, an output, errors
+}
+
+TEST_F(BatchesTest, AWrongFileFailsTheBatchWithItsLines) {
+  const auto json = WaitForEnd(Create(Line("a") + Line("a") + "{\n")).ToJson();
+  EXPECT_EQ(json["status"], "failed");
+  EXPECT_EQ(json["errors"]["data"][0]["code"], "duplicate_custom_id");
+  EXPECT_EQ(json["errors"]["data"][0]["line"], 2);
+  EXPECT_EQ(json["errors"]["data"][1]["line"], 3);
+  EXPECT_EQ(sent_, 0);
+}
+
+TEST_F(BatchesTest, AKeyThatIsGoneFailsTheBatchWhichKeepsWhatIsDone) {
+  gate_.Open(2);
+  const auto json = WaitForEnd(Create(Line("a") + Line("no"))).ToJson();
+  EXPECT_EQ(json["status"], "failed");
+  EXPECT_THAT(std::string(json["errors"]["data"][0]["message"]), HasSubstr("no key"));
+  EXPECT_EQ(LinesOf(json["output_file_id"]), 1u);
+}
+
+TEST_F(BatchesTest, ARestartGoesOnWithWhatIsMissing) {
+  gate_.Open(2);
+  const std::string text = Line("a") + Line("b") + Line("c") + Line("d");
+  const std::string id = Create(text);
+  WaitFor(id, [](const BatchRecord& batch) { return batch.completed == 2; });
+  Restart();
+  const int before = sent_;
+  gate_.Open(2);
+  const BatchRecord batch = WaitForEnd(id);
+  EXPECT_EQ(batch.completed, 4u);
+  EXPECT_EQ(LinesOf(batch.output_file), 4u);
+  EXPECT_LE(sent_ - before, 3);              // c and d; c may have been under way
+  EXPECT_EQ(metrics_->answered.Value(), 2);  // by this process
+  Restart();
+  EXPECT_EQ(Get(id).ToJson(), batch.ToJson());
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/batches/" + id + ".journal"));
+}
+
+TEST_F(BatchesTest, CancelKeepsWhatIsDone) {
+  gate_.Open(1);
+  const std::string id = Create(Line("a") + Line("b"));
+  WaitFor(id, [](const BatchRecord& batch) { return batch.completed == 1; });
+  const auto cancelling = batches_->Cancel("alice", id);
+  ASSERT_TRUE(cancelling.ok());
+  EXPECT_EQ(cancelling->status, BatchStatus::kCancelling);
+  const BatchRecord batch = WaitForEnd(id);
+  EXPECT_EQ(batch.status, BatchStatus::kCancelled);
+  EXPECT_EQ(LinesOf(batch.output_file), 1u);
+  EXPECT_EQ(batches_->Cancel("alice", id).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(BatchesTest, ACancelledBatchThatWaitsEndsAtOnce) {
+  const std::string first = Create(Line("a"));
+  const std::string second = Create(Line("b"));
+  EXPECT_EQ(batches_->Cancel("alice", second)->status, BatchStatus::kCancelled);
+  EXPECT_EQ(metrics_->unfinished.Value(), 1);
+  gate_.Open(1);
+  EXPECT_EQ(WaitForEnd(first).status, BatchStatus::kCompleted);
+  EXPECT_EQ(metrics_->open_requests.Value(), 0);
+}
+
+TEST_F(BatchesTest, ATenantSeesItsOwnOnly) {
+  const std::string file = Upload(Line("a"), "bob");
+  EXPECT_TRUE(absl::IsNotFound(files_->Find("alice", file).status()));
+  EXPECT_TRUE(absl::IsNotFound(batches_->RemoveFile("alice", file)));
+  EXPECT_TRUE(absl::IsNotFound(batches_->Create("alice", file, kUrl, nullptr).status()));
+  const std::string batch = Create(Line("a"), "bob");
+  EXPECT_TRUE(absl::IsNotFound(batches_->Find("alice", batch).status()));
+  EXPECT_TRUE(absl::IsNotFound(batches_->Cancel("alice", batch).status()));
+  EXPECT_TRUE(batches_->List("alice").empty());
+  EXPECT_TRUE(files_->List("alice").empty());
+  EXPECT_EQ(batches_->List("bob").size(), 1u);
+}
+
+TEST_F(BatchesTest, TenantsDoNotWaitForEachOther) {
+  const std::string bobs = Create(Line("a") + Line("b"), "bob");
+  gate_.Open(3);
+  EXPECT_EQ(WaitForEnd(Create(Line("a"))).status, BatchStatus::kCompleted);
+}
+
+TEST_F(BatchesTest, AFileInUseStays) {
+  const std::string file = Upload(Line("a"));
+  const auto batch = batches_->Create("alice", file, kUrl, nullptr);
+  EXPECT_EQ(batches_->RemoveFile("alice", file).code(), absl::StatusCode::kFailedPrecondition);
+  gate_.Open(1);
+  WaitForEnd(batch->id);
+  EXPECT_TRUE(batches_->RemoveFile("alice", file).ok());
+  EXPECT_TRUE(absl::IsNotFound(batches_->RemoveFile("alice", file)));
+  Restart();
+  EXPECT_TRUE(absl::IsNotFound(files_->Find("alice", file).status()));
+}
+
+TEST_F(BatchesTest, BoundsAreOfEachKey) {
+  file_limits_ = {.files = 3, .bytes = 1000};
+  limits_ = {.unfinished = 2, .finished = 1, .requests = 2, .in_flight = 1};
+  Restart();
+  EXPECT_EQ(batches_->AddFile("alice", "x", std::string(1001, 'x')).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  const std::string file = Upload(Line("a"));
+  const std::string large = Upload(Line("a") + Line("b") + Line("c"));
+  Upload("");
+  EXPECT_EQ(batches_->AddFile("alice", "x", "").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(batches_->AddFile("bob", "x", "").ok());
+  const auto first = batches_->Create("alice", file, kUrl, nullptr);
+  const auto second = batches_->Create("alice", large, kUrl, nullptr);
+  EXPECT_EQ(batches_->Create("alice", file, kUrl, nullptr).status().code(), absl::StatusCode::kFailedPrecondition);
+  gate_.Open(1);
+  EXPECT_EQ(WaitForEnd(second->id).errors[0].code, "too_many_tasks");
+  // The older one is forgotten.
+  while (batches_->List("alice").size() > 1) std::this_thread::yield();
+  EXPECT_EQ(batches_->List("alice")[0].id, std::max(first->id, second->id));
+}
+
+TEST_F(BatchesTest, OneRouterHasAFolder) {
+  FileStore files(folder_ + "/files", {}, [] { return 1; });
+  Batches second(folder_, limits_, files, *metrics_, nullptr, [] { return 1; });
+  EXPECT_EQ(second.Start().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(BatchesTest, ADamagedRecordIsNamed) {
+  std::ofstream(folder_ + "/batches/batch_1.json") << "{";
+  Stop();
+  MetricsRegistry registry("router");
+  BatchMetrics metrics(registry);
+  FileStore files(folder_ + "/files", {}, [] { return 1; });
+  Batches batches(folder_, limits_, files, metrics, nullptr, [] { return 1; });
+  EXPECT_THAT(std::string(batches.Start().message()), HasSubstr("batch_1.json"));
+}
+
+TEST(BatchRecordTest, ARecordKeepsEverything) {
+  BatchRecord batch;
+  batch.id = "batch_1";
+  batch.tenant = "alice";
+  batch.endpoint = kUrl;
+  batch.input_file = "file-1";
+  batch.output_file = "file-2";
+  batch.error_file = "file-3";
+  batch.has_errors = true;
+  batch.status = BatchStatus::kCancelled;
+  batch.created_at = 1;
+  batch.in_progress_at = 2;
+  batch.cancelling_at = 3;
+  batch.cancelled_at = 4;
+  batch.total = 5;
+  batch.completed = 3;
+  batch.failed = 1;
+  batch.errors = {{.line = 2, .code = "c", .param = "p", .message = "m"}};
+  batch.metadata = {{"key", "value"}};
+  EXPECT_EQ(BatchRecord::FromRecord(batch.ToRecord()).ToRecord(), batch.ToRecord());
+  EXPECT_TRUE(BatchRecord::FromRecord(batch.ToRecord()).finished());
+}
+
+}  // namespace
+}  // namespace moestro::router
