@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
-#include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/model/linear.h"
 
@@ -53,13 +52,10 @@ void RunHead(const HeadContext& context, const HeadSlice& slice, int64_t count) 
   const HeadBuffers& buffers = context.buffers;
   const LinearInput x =
       CodeInputs(context, slice.weights, {buffers.x.get(), spec.hidden_size, count}, buffers.coded.get());
-  const auto groups = [&](int domain) { return EvenPart(RowGroups(slice.weights), domain, context.pool.domains()); };
-  context.pool.RunPerDomain([&](int domain) { return groups(domain).size(); },
-                            [&](int domain, int64_t task, int) {
-                              const IndexRange rows = TaskRows(slice.weights.rows, groups(domain), task, 1);
-                              MultiplyRows(context.kernels, slice.weights, x, rows,
-                                           buffers.logits.get() + slice.first + rows.begin, spec.vocab_size);
-                            });
+  ForTaskRows(context, slice.weights, [&](IndexRange rows) {
+    MultiplyRows(context.kernels, slice.weights, x, rows, buffers.logits.get() + slice.first + rows.begin,
+                 spec.vocab_size);
+  });
 }
 
 absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<float> logits) {

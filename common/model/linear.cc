@@ -104,14 +104,19 @@ void RunLinears(const EngineContext& context, std::span<const LinearJob> jobs, u
   });
 }
 
-void AddLinear(const EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual,
-               uint8_t* room) {
-  const LinearInput x = room != nullptr && input.rows >= kManyRows ? CodeInputs(context, weights, input, room) : input;
+void ForTaskRows(const EngineContext& context, const PackedMatrix& weights,
+                 absl::FunctionRef<void(IndexRange rows)> run) {
   const auto groups = [&](int domain) { return EvenPart(RowGroups(weights), domain, context.pool.domains()); };
   const int64_t task_groups = TaskGroups(RowGroups(weights), context.pool.active_threads());
   const auto count = [&](int domain) { return CeilDiv(groups(domain).size(), task_groups); };
-  context.pool.RunPerDomain(count, [&](int domain, int64_t task, int) {
-    const IndexRange rows = TaskRows(weights.rows, groups(domain), task, task_groups);
+  context.pool.RunPerDomain(
+      count, [&](int domain, int64_t task, int) { run(TaskRows(weights.rows, groups(domain), task, task_groups)); });
+}
+
+void AddLinear(const EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual,
+               uint8_t* room) {
+  const LinearInput x = room != nullptr && input.rows >= kManyRows ? CodeInputs(context, weights, input, room) : input;
+  ForTaskRows(context, weights, [&](IndexRange rows) {
     MultiplyRows(context.kernels, weights, x, rows, residual + rows.begin, weights.rows, /*add=*/true);
   });
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "common/base/math.h"
 #include "common/model/context.h"
 #include "common/tensor/packed_matrix.h"
@@ -66,6 +67,10 @@ int64_t TaskGroups(int64_t groups, int threads);
 
 // The outputs of task `task`, out of `rows`, if tasks of `task_groups` row groups each cover `groups`.
 IndexRange TaskRows(int64_t rows, IndexRange groups, int64_t task, int64_t task_groups);
+
+// Runs `run` once for each task of the matrix, on the pool, each worker on rows of its domain.
+void ForTaskRows(const EngineContext& context, const PackedMatrix& weights,
+                 absl::FunctionRef<void(IndexRange rows)> run);
 
 // Outputs `rows` of the matrix, starting at a row group: y[i][n - rows.begin] = sum, or += sum if `add`. Weights that
 // take codes get those of the input; if it has none, its rows are coded for this call, with the same bits. Runs on the
