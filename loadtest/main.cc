@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   loadtest::AddChatCommand(app, commands);
   loadtest::AddReplayCommand(app, commands);
   loadtest::AddRampCommand(app, commands);
+  loadtest::AddBatchCommand(app, commands);
   loadtest::AddVerifyCommand(app, commands);
 
   try {

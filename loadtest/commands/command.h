@@ -18,6 +18,7 @@ struct TrafficCommand {
   std::function<absl::Status(const SessionFlags& flags, std::function<bool()> interrupted)> run;
 };
 
+void AddBatchCommand(CLI::App& app, std::vector<TrafficCommand>& commands);
 void AddPaperCommand(CLI::App& app, std::vector<TrafficCommand>& commands);
 void AddPoissonCommand(CLI::App& app, std::vector<TrafficCommand>& commands);
 void AddChatCommand(CLI::App& app, std::vector<TrafficCommand>& commands);
