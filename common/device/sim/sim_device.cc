@@ -6,7 +6,6 @@
 
 #include "common/base/check.h"
 #include "common/base/math.h"
-#include "common/base/mutex.h"
 #include "common/base/status.h"
 
 namespace moestro::device {
@@ -15,29 +14,12 @@ namespace {
 constexpr int64_t kAlignment = 4096;
 constexpr double kTile = 128;  // side of an output tile: the block of an FP8 scale
 
-// The calling thread's time on the device that it used last: a thread uses one simulated device at a time.
-struct ThreadTime {
-  uint64_t device = 0;
-  double seconds = 0;
-};
-thread_local ThreadTime thread_time;
-
-class Time {
- public:
-  double Now() const { return thread_time.device == id_ ? thread_time.seconds : 0; }
-  void AdvanceTo(double seconds) const { thread_time = {id_, std::max(Now(), seconds)}; }
-
- private:
-  static inline std::atomic<uint64_t> devices_{0};
-  const uint64_t id_ = ++devices_;
-};
-
 class SimEvent final : public Event {
  public:
-  explicit SimEvent(const Time& time) : time_(time) {}
+  explicit SimEvent(World& world) : world_(world) {}
 
   absl::Status Wait() override {
-    time_.AdvanceTo(Seconds());
+    world_.AdvanceTo(Seconds());
     return absl::OkStatus();
   }
   double Seconds() const override {
@@ -48,50 +30,32 @@ class SimEvent final : public Event {
   void Set(double seconds) { seconds_.store(seconds); }
 
  private:
-  const Time& time_;
+  World& world_;
   std::atomic<double> seconds_{-1};
 };
 
-// A resource that does one thing at a time: a direction of the bus, or the processors. Serves requests in call order.
-class Resource {
- public:
-  // The end time of work that takes `seconds` and could begin at `begin`.
-  double Use(double begin, double seconds) {
-    MutexLock lock(mutex_);
-    free_at_ = std::max(free_at_, begin) + seconds;
-    return free_at_;
-  }
-  // The same for work that ends when another resource has given `amount`.
-  double Use(double begin, const SharedUse& other, double amount) {
-    MutexLock lock(mutex_);
-    free_at_ = other.Use(std::max(free_at_, begin), amount);
-    return free_at_;
-  }
-
- private:
-  Mutex mutex_;
-  double free_at_ ABSL_GUARDED_BY(mutex_) = 0;
+// What a device takes of its world.
+struct Resources {
+  World& world;
+  size_t processors = 0;
+  size_t to_device = 0;
+  size_t to_host = 0;
+  std::optional<World::Share> host_memory;
 };
 
 class SimStream final : public Stream {
  public:
-  SimStream(const HardwareSpec& hardware, const Time& time, const SharedUse& host_memory, Resource& processors,
-            Resource& to_device, Resource& to_host)
-      : hardware_(hardware),
-        time_(time),
-        host_memory_(host_memory),
-        processors_(processors),
-        to_device_(to_device),
-        to_host_(to_host) {}
+  SimStream(const HardwareSpec& hardware, const Resources& resources) : hardware_(hardware), resources_(resources) {}
 
   absl::Status CopyToDevice(uint8_t*, const uint8_t*, int64_t bytes) override {
-    if (host_memory_.resource == nullptr || IsShort(bytes)) return Copy(to_device_, bytes);
-    end_ = to_device_.Use(Begin() + hardware_.copy_seconds, host_memory_, static_cast<double>(bytes));
-    return absl::OkStatus();
+    if (!resources_.host_memory) return Copy(resources_.to_device, bytes);
+    const World::Amount read[] = {{*resources_.host_memory, static_cast<double>(bytes)}};
+    return Copy(resources_.to_device, bytes, read);
   }
-  absl::Status CopyToHost(uint8_t*, const uint8_t*, int64_t bytes) override { return Copy(to_host_, bytes); }
+  absl::Status CopyToHost(uint8_t*, const uint8_t*, int64_t bytes) override { return Copy(resources_.to_host, bytes); }
   absl::Status Launch(Kernel kernel) override {
-    end_ = processors_.Use(Begin(), KernelSeconds(hardware_, kernel.cost));
+    const World::Turn turn[] = {{resources_.processors, KernelSeconds(hardware_, kernel.cost)}};
+    end_ = resources_.world.Take(Begin(), turn);
     return absl::OkStatus();
   }
   absl::Status Record(Event& event) override {
@@ -103,34 +67,31 @@ class SimStream final : public Stream {
     return absl::OkStatus();
   }
   absl::Status Synchronize() override {
-    time_.AdvanceTo(end_);
+    resources_.world.AdvanceTo(end_);
     return absl::OkStatus();
   }
 
  private:
-  double Begin() const { return std::max(end_, time_.Now()); }
-  double CopySeconds(int64_t bytes) const { return static_cast<double>(bytes) / hardware_.copy_bytes_per_second; }
-  bool IsShort(int64_t bytes) const { return CopySeconds(bytes) < hardware_.copy_seconds; }
-  absl::Status Copy(Resource& bus, int64_t bytes) {
-    const double begin = Begin() + hardware_.copy_seconds, seconds = CopySeconds(bytes);
-    end_ = IsShort(bytes) ? begin + seconds : bus.Use(begin, seconds);
+  double Begin() const { return std::max(end_, resources_.world.Now()); }
+  absl::Status Copy(size_t link, int64_t bytes, std::span<const World::Amount> read = {}) {
+    const double begin = Begin() + hardware_.copy_seconds;
+    const double seconds = static_cast<double>(bytes) / hardware_.copy_bytes_per_second;
+    const World::Turn turn[] = {{link, seconds}};
+    end_ = seconds < hardware_.copy_seconds ? begin + seconds : resources_.world.Take(begin, turn, read);
     return absl::OkStatus();
   }
 
   const HardwareSpec& hardware_;
-  const Time& time_;
-  const SharedUse& host_memory_;
-  Resource& processors_;
-  Resource& to_device_;
-  Resource& to_host_;
+  const Resources& resources_;
   double end_ = 0;  // end time of the work so far
 };
 
-class SimDevice final : public Device {
+class SimDevice : public Device {
  public:
-  SimDevice(const HardwareSpec& hardware, SharedUse host_memory)
+  SimDevice(const HardwareSpec& hardware, const SimView& view)
       : hardware_(hardware),
-        host_memory_(host_memory),
+        resources_{view.world, view.world.Turns(view.name + " processors"), view.world.Turns(view.name + " to device"),
+                   view.world.Turns(view.name + " to host"), view.host_memory},
         name_("sim: " + hardware.name),
         budget_(static_cast<int64_t>(hardware.gpu_memory_bytes)) {}
 
@@ -148,23 +109,28 @@ class SimDevice final : public Device {
   absl::StatusOr<Registration> Register(const uint8_t*, int64_t, HostAccess) override { return Registration(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view) override {
-    return std::make_unique<SimStream>(hardware_, time_, host_memory_, processors_, to_device_, to_host_);
+    return std::make_unique<SimStream>(hardware_, resources_);
   }
-  absl::StatusOr<std::unique_ptr<Event>> NewEvent() override { return std::make_unique<SimEvent>(time_); }
+  absl::StatusOr<std::unique_ptr<Event>> NewEvent() override { return std::make_unique<SimEvent>(resources_.world); }
 
-  double Now() const override { return time_.Now(); }
-  void AdvanceTo(double seconds) override { time_.AdvanceTo(seconds); }
+  double Now() const override { return resources_.world.Now(); }
+  void AdvanceTo(double seconds) override { resources_.world.AdvanceTo(seconds); }
 
  private:
   const HardwareSpec hardware_;
-  const SharedUse host_memory_;
+  const Resources resources_;
   const std::string name_;
-  const Time time_;
   MemoryBudget budget_;
   std::atomic<int64_t> next_address_{kAlignment};
-  Resource processors_;
-  Resource to_device_;
-  Resource to_host_;
+};
+
+// A device alone in its world.
+struct OwnWorld {
+  World world;
+};
+class LoneSimDevice final : private OwnWorld, public SimDevice {
+ public:
+  explicit LoneSimDevice(const HardwareSpec& hardware) : SimDevice(hardware, {world, hardware.name}) {}
 };
 
 }  // namespace
@@ -181,8 +147,10 @@ double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost) {
          static_cast<double>(cost.kernels) * hardware.launch_seconds;
 }
 
-std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware, SharedUse host_memory) {
-  return std::make_unique<SimDevice>(hardware, host_memory);
+std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware, const SimView& view) {
+  return std::make_unique<SimDevice>(hardware, view);
 }
+
+std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware) { return std::make_unique<LoneSimDevice>(hardware); }
 
 }  // namespace moestro::device

@@ -7,15 +7,19 @@
 // when it waits for an event, and when it learns of another thread's signal (Device::AdvanceTo). So thread scheduling
 // does not affect the result, as long as kernels, and copies of one direction, are requested in the same order. A copy
 // that is shorter than its own latency does not take turns: several threads may request such copies at any time. Not
-// charged: the threads' own work, and the bandwidth that copies and kernels take from each other. Programs that run
-// beside this one share the host's memory with its copies, if the device is told so (shared_resource.h).
+// charged: the threads' own work, and the bandwidth that copies and kernels take from each other.
+//
+// A device is a view of a world (world.h), whose clock it has. Programs that run beside this one share the host's
+// memory with its copies, if the view says so.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "common/device/device.h"
 #include "common/device/sim/hardware.h"
-#include "common/device/sim/shared_resource.h"
+#include "common/device/sim/world.h"
 
 namespace moestro::device {
 
@@ -23,8 +27,17 @@ namespace moestro::device {
 // product's outputs are cut into tiles, which processors take in waves; half of the last wave is idle on average.
 double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost);
 
-// Its threads begin at time 0. host_memory: what copies to the device read, besides the bus; no resource: they have it
-// for themselves. The user's rate is copy_bytes_per_second.
-std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware, SharedUse host_memory = {});
+// A device in a world that outlives it.
+struct SimView {
+  World& world;
+  std::string name;  // of its turns there: processors, and both directions of its link
+  // What copies to the device read, besides the link; the user's rate is copy_bytes_per_second. None: they have it for
+  // themselves.
+  std::optional<World::Share> host_memory = {};
+};
+
+std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware, const SimView& view);
+// In a world of its own, whose threads begin at time 0.
+std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware);
 
 }  // namespace moestro::device

@@ -1,5 +1,5 @@
 // A prompt whose weights stream through one GPU, beside decode on another GPU and the CPU: both read the same DRAM. The
-// roles' own simulations in one virtual time (common/device/sim/shared_resource.h).
+// roles' own simulations in one virtual time (common/device/sim/world.h).
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,14 @@
 #include "services/decode/overlap/simulate.h"
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/device/sim/sim_device.h"
+#include "common/device/sim/world.h"
 #include "common/engine/sim/sim_decode.h"
 #include "common/model/attention/attention.h"
 #include "common/roofline/work_count.h"
@@ -20,37 +22,41 @@ namespace {
 class SimulatedExperts final : public engine::RoutedExperts {
  public:
   SimulatedExperts(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
-                   const roofline::ModelCount& count, device::Device& device, device::SharedUse memory)
+                   const roofline::ModelCount& count, device::World& world, std::optional<device::World::Share> memory)
       : seconds_per_byte_(1 / (hardware.cpu_memory_bytes_per_second * hardware.cpu_memory_fraction)),
-        wait_per_byte_(memory.resource == nullptr ? 0 : seconds_per_byte_ - 1 / hardware.cpu_read_bytes_per_second),
+        wait_per_byte_(memory ? seconds_per_byte_ - 1 / hardware.cpu_read_bytes_per_second : seconds_per_byte_),
+        workers_(world.Turns("workers")),
         memory_(memory),
         spec_(spec),
         expert_bytes_(count.expert_bytes()),
-        device_(device) {}
+        world_(world) {}
 
   absl::Status Run(int64_t, int64_t count, const engine::ExpertIo&) override {
     const auto experts = static_cast<double>(spec_.num_experts);
     const double untaken = std::pow(1 - static_cast<double>(spec_.experts_per_token) / experts, count);
-    const double bytes = experts * (1 - untaken) * expert_bytes_, now = device_.Now();
-    device_.AdvanceTo(memory_.resource == nullptr ? now + bytes * seconds_per_byte_
-                                                  : memory_.Use(now, bytes) + bytes * wait_per_byte_);
+    const double bytes = experts * (1 - untaken) * expert_bytes_;
+    if (memory_) {
+      const device::World::Amount read[] = {{*memory_, bytes}};
+      world_.AdvanceTo(world_.Take(world_.Now(), {}, read));
+    }
+    const device::World::Turn wait[] = {{workers_, bytes * wait_per_byte_}};
+    world_.AdvanceTo(world_.Take(world_.Now(), wait));
     return absl::OkStatus();
   }
 
  private:
   const double seconds_per_byte_;
   const double wait_per_byte_;  // of it, where the memory is shared: without reading
-  const device::SharedUse memory_;
+  const size_t workers_;        // turns
+  const std::optional<device::World::Share> memory_;
   const weights::ModelSpec& spec_;
   const double expert_bytes_;  // of one
-  device::Device& device_;
+  device::World& world_;
 };
 
-}  // namespace
-
-absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
-                                      const roofline::ModelCount& model, const DecodeLoad& load,
-                                      device::SharedUse cpu_memory) {
+absl::StatusOr<double> Simulate(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                                const roofline::ModelCount& model, const DecodeLoad& load, device::World& world,
+                                std::optional<device::World::Share> cpu_memory) {
   const double experts_read = hardware.cpu_memory_bytes_per_second * hardware.cpu_memory_fraction;
   if (experts_read <= 0 || hardware.decode_memory_fraction <= 0) {
     return absl::InvalidArgumentError(
@@ -58,7 +64,7 @@ absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, cons
                      ": decode needs the machine's 'levels.cpu.memory_bytes_per_second', "
                      "'levels.cpu.experts_memory_fraction' and 'levels.gpu.decode_memory_fraction'"));
   }
-  if (cpu_memory.resource != nullptr && hardware.cpu_read_bytes_per_second < experts_read) {
+  if (cpu_memory && hardware.cpu_read_bytes_per_second < experts_read) {
     return absl::InvalidArgumentError(absl::StrCat(
         hardware.name, ": decode beside a prompt needs the machine's 'levels.cpu.read_bytes_per_second', at ",
         "least 'experts_memory_fraction' of 'memory_bytes_per_second'"));
@@ -66,9 +72,9 @@ absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, cons
   device::HardwareSpec decode = hardware;
   decode.memory_fraction = hardware.decode_memory_fraction;
   if (hardware.decode_attention_fraction > 0) decode.attention_fraction = hardware.decode_attention_fraction;
-  const std::unique_ptr<device::Device> device = device::NewSimDevice(decode);
+  const std::unique_ptr<device::Device> device = device::NewSimDevice(decode, {world, "decode"});
   engine::SimDecode compute(spec, model);
-  SimulatedExperts experts(hardware, spec, model, *device, cpu_memory);
+  SimulatedExperts experts(hardware, spec, model, world, cpu_memory);
   const SplitPolicy split = [&load](const model::CheckedBatch& batch) {
     return load.lanes == 1 ? batch.runs.size() : SplitRuns(batch);
   };
@@ -90,6 +96,20 @@ absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, cons
         {rows, pages}, [] { return absl::OkStatus(); }, [](int64_t, std::span<const float>) {}));
   }
   return device->Now();
+}
+
+}  // namespace
+
+absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                                      const roofline::ModelCount& model, const DecodeLoad& load) {
+  device::World world;
+  return Simulate(hardware, spec, model, load, world, {});
+}
+
+absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                                      const roofline::ModelCount& model, const DecodeLoad& load, device::World& world,
+                                      device::World::Share experts) {
+  return Simulate(hardware, spec, model, load, world, experts);
 }
 
 absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,

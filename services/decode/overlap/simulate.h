@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/sim/hardware.h"
-#include "common/device/sim/shared_resource.h"
+#include "common/device/sim/world.h"
 #include "common/roofline/work_count.h"
 #include "common/weights/model_spec.h"
 
@@ -20,11 +20,14 @@ struct DecodeLoad {
 };
 
 // Seconds of the load. `model` counts the weights in their types; tokens are spread evenly over the experts.
-// cpu_memory: what the experts read from; needs the machine's cpu_read_bytes_per_second, which is then this user's
-// rate. What they take longer alone, they wait. INVALID_ARGUMENT names the number of the machine that is missing.
+// INVALID_ARGUMENT names the number of the machine that is missing.
 absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
-                                      const roofline::ModelCount& model, const DecodeLoad& load,
-                                      device::SharedUse cpu_memory = {});
+                                      const roofline::ModelCount& model, const DecodeLoad& load);
+// In a world that others use at the same time. experts: what the experts read from, and who does; needs the machine's
+// cpu_read_bytes_per_second, which is this user's rate. What they take longer alone, they wait.
+absl::StatusOr<double> SimulateDecode(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                                      const roofline::ModelCount& model, const DecodeLoad& load, device::World& world,
+                                      device::World::Share experts);
 
 // Seconds of one step. FP8 weights, BF16 head.
 absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,

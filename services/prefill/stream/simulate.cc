@@ -12,8 +12,9 @@ namespace moestro::prefill {
 absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                                  DType linear, model::MlaForm form, int64_t tokens,
                                                  const MemoryLimits& limits, const engine::CostOptions& costs,
-                                                 int64_t cached, device::SharedUse host_memory) {
-  const std::unique_ptr<device::Device> device = device::NewSimDevice(hardware, host_memory);
+                                                 int64_t cached, const device::SimView* view) {
+  const std::unique_ptr<device::Device> device =
+      view != nullptr ? device::NewSimDevice(hardware, *view) : device::NewSimDevice(hardware);
   const model::ModelWeights weights = roofline::ShapesOnly(spec, linear);
   engine::SimPrefill compute(spec, weights, costs);
   StreamPrefill prefill(*device, spec, weights, compute, limits);

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/sim/hardware.h"
-#include "common/device/sim/shared_resource.h"
+#include "common/device/sim/sim_device.h"
 #include "common/engine/sim/sim_prefill.h"
 #include "common/model/engine.h"
 #include "services/prefill/stream/memory_plan.h"
@@ -19,10 +19,10 @@ struct SimulatedPrefill {
 };
 
 // A prompt of `tokens` new tokens after `cached` cached ones. limits.device_bytes 0: the machine's GPU memory.
-// host_memory: what the weights are read from, if others use it at the same time.
+// view: in the world that others use at the same time; none: in one of its own.
 absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                                  DType linear, model::MlaForm form, int64_t tokens,
                                                  const MemoryLimits& limits, const engine::CostOptions& costs = {},
-                                                 int64_t cached = 0, device::SharedUse host_memory = {});
+                                                 int64_t cached = 0, const device::SimView* view = nullptr);
 
 }  // namespace moestro::prefill

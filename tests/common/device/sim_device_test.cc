@@ -125,11 +125,15 @@ TEST(SimDevice, CopiesShorterThanTheirLatencyTakeNoTurns) {
 }
 
 TEST(SimDevice, CopiesToItReadMemoryThatOthersReadToo) {
-  SharedResource memory(15, {{.name = "copies", .rate = 10}, {.name = "another", .requesters = 2, .rate = 15}});
-  memory.Begin(1);
-  EXPECT_DOUBLE_EQ(memory.Use(1, 0, 30), 2);
-  memory.Begin(0);
-  const auto device = NewSimDevice(Simple(), {&memory, 0});
+  World world;
+  const size_t memory =
+      world.Shared(15, {{.name = "copies", .rate = 10}, {.name = "another", .requesters = 2, .rate = 15}});
+  const World::Share copies{memory, 0}, another{memory, 1};
+  world.Begin({&another, 1});
+  const World::Amount read[] = {{another, 30}};
+  EXPECT_DOUBLE_EQ(world.Take(0, {}, read), 2);
+  world.Begin({&copies, 1});
+  const auto device = NewSimDevice(Simple(), {world, "gpu", copies});
   const auto stream = device->NewStream("a").value();
   ASSERT_TRUE(stream->CopyToDevice(nullptr, nullptr, 25).ok());  // from 1 s; 5 a second until 2 s, then 10
   ASSERT_TRUE(stream->Synchronize().ok());
@@ -137,6 +141,20 @@ TEST(SimDevice, CopiesToItReadMemoryThatOthersReadToo) {
   ASSERT_TRUE(stream->CopyToHost(nullptr, nullptr, 10).ok());
   ASSERT_TRUE(stream->Synchronize().ok());
   EXPECT_DOUBLE_EQ(device->Now(), 6);
+}
+
+// What one device does, the others' threads are told of by the one clock.
+TEST(SimDevice, DevicesOfAWorldHaveItsClockAndTheirOwnTurns) {
+  World world;
+  const auto a = NewSimDevice(Simple(), {world, "a"}), b = NewSimDevice(Simple(), {world, "b"});
+  const Kernel second = {.name = "second", .cost = {.fp8_flops = 200, .kernels = 0}, .run = {}};
+  const auto on_a = a->NewStream("a").value(), on_b = b->NewStream("b").value();
+  ASSERT_TRUE(on_a->Launch(second).ok());
+  ASSERT_TRUE(on_b->Launch(second).ok());
+  ASSERT_TRUE(on_b->Synchronize().ok());
+  EXPECT_DOUBLE_EQ(b->Now(), 1);
+  EXPECT_DOUBLE_EQ(a->Now(), 1);
+  EXPECT_DOUBLE_EQ(world.BusySeconds(world.Turns("a processors")), 1);
 }
 
 TEST(SimDevice, MemoryIsBounded) {
