@@ -16,7 +16,7 @@ struct MoeLightningContext {
 void AddRooflines(const MoeLightningContext& context, Figure& figure);        // Figs. 4, 5
 void AddBatches(const MoeLightningContext& context, Figure& figure);          // batch sizes of Figs. 7 and 8, Table 4
 void AddBatchThroughput(const MoeLightningContext& context, Figure& figure);  // Figs. 7, 8, Table 4
-void AddPolicies(const MoeLightningContext& context, Figure& figure);         // Table 5
+void AddBaselines(const MoeLightningContext& context, Figure& figure);        // Fig. 7, Tables 4 and 5: others
 void AddLatencies(const MoeLightningContext& context, Figure& figure);        // Fig. 9
 void AddMachines(const MoeLightningContext& context, Figure& figure);         // Fig. 10
 

@@ -65,6 +65,42 @@ std::span<const PublishedSetting> PublishedSettings() {
   return *settings;
 }
 
+std::span<const PublishedBaseline> PublishedBaselines() {
+  static constexpr PublishedBaseline kBaselines[] = {
+      {"S1 (p)", "Fig. 7", "FlexGen", "gcp-t4", 418, Schedule::kFlexGen, {32, 12.1, 1280, 32}},
+      {"S1 (p)", "Fig. 7", "FlexGen", "gcp-t4", 418, Schedule::kFlexGen, {64, 12.3, 1248, 16}},
+      {"S1 (p)", "Fig. 7", "FlexGen", "gcp-t4", 418, Schedule::kFlexGen, {128, 9.5, 1112, 8}},
+      {"S1 (p)", "Fig. 7", "FlexGen", "gcp-t4", 418, Schedule::kFlexGen, {256, 9.6, 904, 8}},
+      {"S1 reasoning (p)", "Table 4", "FlexGen(c)", "gcp-t4", 256, Schedule::kFlexGenCpu, {50, 16.903, 1952, 32}},
+      {"S1 reasoning (p)", "Table 4", "FlexGen", "gcp-t4", 256, Schedule::kFlexGen, {50, 22.691, 1952, 32}},
+      {"S1 reasoning (p)", "Table 4", "DeepSpeed", "gcp-t4", 256, Schedule::kWholeLayer, {50, 11.832, 102, 102}},
+      {"S2 reasoning (p)", "Table 4", "FlexGen(c)", "gcp-l4", 256, Schedule::kFlexGenCpu, {50, 20.015, 2112, 64}},
+      {"S2 reasoning (p)", "Table 4", "FlexGen", "gcp-l4", 256, Schedule::kFlexGen, {50, 50.138, 2112, 64}},
+      {"S2 reasoning (p)", "Table 4", "DeepSpeed", "gcp-l4", 256, Schedule::kWholeLayer, {50, 18.589, 156, 156}},
+      {"S1 summarisation (p)", "Table 4", "FlexGen(c)", "gcp-t4", 1984, Schedule::kFlexGenCpu, {64, 2.614, 276, 3}},
+      {"S1 summarisation (p)", "Table 4", "FlexGen", "gcp-t4", 1984, Schedule::kFlexGen, {64, 3.868, 276, 3}},
+      {"S1 summarisation (p)", "Table 4", "DeepSpeed", "gcp-t4", 1984, Schedule::kWholeLayer, {64, 0.965, 8, 8}},
+      {"S2 summarisation (p)", "Table 4", "FlexGen(c)", "gcp-l4", 1984, Schedule::kFlexGenCpu, {64, 4.307, 288, 8}},
+      {"S2 summarisation (p)", "Table 4", "FlexGen", "gcp-l4", 1984, Schedule::kFlexGen, {64, 7.14, 288, 8}},
+      {"S2 summarisation (p)", "Table 4", "DeepSpeed", "gcp-l4", 1984, Schedule::kWholeLayer, {64, 1.447, 12, 12}},
+      {"S1 (p)",
+       "Table 5",
+       "FlexGen with MoE-Lightning's policy",
+       "gcp-t4",
+       418,
+       Schedule::kFlexGen,
+       {128, 16.816, 504, 36}},
+      {"S1 (p)",
+       "Table 5",
+       "FlexGen with this policy and more requests",
+       "gcp-t4",
+       418,
+       Schedule::kFlexGen,
+       {128, 20.654, 1116, 36}},
+  };
+  return kBaselines;
+}
+
 std::span<const PublishedLatency> PublishedLatencies() {
   static constexpr PublishedLatency kLatencies[] = {
       {32, .0122, {.00141, .00274, .00546, .0109, .0218}, {.00044, .00067, .00173, .003, .00594}},

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "services/cli/paper/moe_lightning/pipeline.h"
+
 namespace moestro::cli {
 
 struct PublishedRun {
@@ -29,6 +31,18 @@ struct PublishedSetting {
 };
 
 std::span<const PublishedSetting> PublishedSettings();
+
+// Other systems with Mixtral 8x7B, whose batches the paper or its logs print.
+struct PublishedBaseline {
+  const char* setting;
+  const char* section;
+  const char* system;
+  const char* machine;
+  double prompt;  // tokens; all requests are padded
+  Schedule schedule;
+  PublishedRun run;
+};
+std::span<const PublishedBaseline> PublishedBaselines();
 
 // Fig. 9: seconds of one layer's parts on an L4 and its host.
 inline constexpr double kFig9Contexts[] = {128, 256, 512, 1024, 2048};

@@ -11,6 +11,7 @@
 #include "common/checkpoint/config.h"
 #include "common/roofline/batch_policy.h"
 #include "services/cli/paper/moe_lightning/figures.h"
+#include "services/cli/paper/moe_lightning/pipeline.h"
 #include "services/cli/paper/moe_lightning/published.h"
 
 namespace moestro::cli {
@@ -18,6 +19,9 @@ namespace {
 
 // Set by hand before any fit: what host and device reach of their memory bandwidth.
 constexpr double kHostMemory = 0.5, kDeviceMemory = 0.7;
+// What FlexGen's own profile of the bus says, in the logs beside the paper.
+constexpr double kBaselineCopy = 5.43e9;
+constexpr char kBaselineModel[] = "mixtral-8x7b";
 
 struct Rates {
   double copy_bytes_per_second = 0;
@@ -27,30 +31,39 @@ struct Rates {
 // A published run on its machine.
 class Run {
  public:
-  Run(const roofline::Machine& machine, const weights::ModelSpec& spec, const PublishedSetting& setting,
-      const PublishedRun& run)
+  Run(const roofline::Machine& machine, const weights::ModelSpec& spec, double prompt, const PublishedRun& run,
+      Schedule schedule = Schedule::kCgoPipe)
       : machine_(machine),
+        spec_(spec),
         model_(spec, DType::kBF16),
-        workload_{.prompt = setting.prompt, .generate = run.generate},
-        policy_{.micro_batch = run.micro_batch, .micro_batches = run.micro_batches()},
+        workload_{.prompt = prompt, .generate = run.generate},
+        policy_{.micro_batch = run.micro_batch,
+                .micro_batches = run.micro_batches(),
+                .device_attention = schedule == Schedule::kFlexGen || schedule == Schedule::kWholeLayer},
+        schedule_(schedule),
         requests_(static_cast<double>(run.requests)) {
     // A batch that the model has not room for keeps nothing on the device.
     policy_ = model_.WithBestShares(machine, workload_, policy_).value_or(policy_);
   }
 
-  // FlexGen's schedule: attention on the device, to which the cache comes for every micro-batch.
-  void CopyCache() { policy_.device_attention = true; }
-
-  double TokensPerSecond(const Rates& rates) const {
+  double StepSeconds(double copy_bytes_per_second) const {
     roofline::Machine machine = machine_;
-    machine.link_bytes_per_second = rates.copy_bytes_per_second;
+    machine.link_bytes_per_second = copy_bytes_per_second;
     machine.host.memory_bytes_per_second *= kHostMemory;
     machine.device.memory_bytes_per_second *= kDeviceMemory;
-    const double step = model_.CostOf(machine, workload_, policy_).step_seconds;
+    return static_cast<double>(spec_.num_layers) * SimulateLayer(machine, spec_, workload_, policy_, schedule_).layer;
+  }
+  double TokensPerSecond(const Rates& rates) const {
+    return TokensPerSecond(rates, StepSeconds(rates.copy_bytes_per_second));
+  }
+  double TokensPerSecond(const Rates& rates, double step) const {
+    roofline::Machine machine = machine_;
+    machine.link_bytes_per_second = rates.copy_bytes_per_second;
     machine.device.flops_per_second = rates.prefill_flops_per_second * static_cast<double>(machine.devices);
     return Generated(model_.PrefillSeconds(machine, workload_, policy_), step);
   }
 
+  // By the policy model's formula.
   double AtFullRates() const {
     return Generated(model_.PrefillSeconds(machine_, workload_, policy_),
                      model_.CostOf(machine_, workload_, policy_).step_seconds);
@@ -62,9 +75,11 @@ class Run {
   }
 
   roofline::Machine machine_;
+  const weights::ModelSpec& spec_;
   roofline::BatchModel model_;
   roofline::BatchWorkload workload_;
   roofline::BatchPolicy policy_;
+  Schedule schedule_;
   double requests_;
 };
 
@@ -75,16 +90,26 @@ struct Compared {
 };
 
 // Root mean square of the deviations from the published values.
-double Deviation(const std::vector<Compared>& rows, const Rates& rates, bool fitted) {
-  double squares = 0;
-  int count = 0;
-  for (const Compared& row : rows) {
-    if (row.published->fits_rates != fitted) continue;
-    const double deviation = row.run.TokensPerSecond(rates) / row.published->tokens_per_second - 1;
-    squares += deviation * deviation;
-    ++count;
+class MeanDeviation {
+ public:
+  void Add(const Compared& row, double tokens_per_second) {
+    const double deviation = tokens_per_second / row.published->tokens_per_second - 1;
+    squares_ += deviation * deviation;
+    ++count_;
   }
-  return std::sqrt(squares / count);
+  double value() const { return std::sqrt(squares_ / count_); }
+
+ private:
+  double squares_ = 0;
+  int count_ = 0;
+};
+
+double DeviationOfOthers(const std::vector<Compared>& rows, const Rates& rates) {
+  MeanDeviation deviation;
+  for (const Compared& row : rows) {
+    if (!row.published->fits_rates) deviation.Add(row, row.run.TokensPerSecond(rates));
+  }
+  return deviation.value();
 }
 
 // On a grid of 0.1 GB/s and 0.5 TFLOP/s.
@@ -92,11 +117,16 @@ Rates Fit(const std::vector<Compared>& rows) {
   Rates best;
   double least = std::numeric_limits<double>::infinity();
   for (int copy = 30; copy <= 250; ++copy) {
+    std::vector<std::pair<const Compared*, double>> steps;
+    for (const Compared& row : rows) {
+      if (row.published->fits_rates) steps.emplace_back(&row, row.run.StepSeconds(copy * 0.1e9));
+    }
     for (int prefill = 1; prefill <= 80; ++prefill) {
       const Rates rates = {copy * 0.1e9, prefill * 0.5e12};
-      const double deviation = Deviation(rows, rates, true);
-      if (deviation < least) {
-        least = deviation;
+      MeanDeviation deviation;
+      for (const auto& [row, step] : steps) deviation.Add(*row, row->run.TokensPerSecond(rates, step));
+      if (deviation.value() < least) {
+        least = deviation.value();
         best = rates;
       }
     }
@@ -115,7 +145,7 @@ std::map<std::pair<std::string, std::string>, std::vector<Compared>> Groups(cons
   for (const PublishedSetting& setting : PublishedSettings()) {
     for (const PublishedRun& run : setting.runs) {
       groups[{setting.machine, setting.model}].push_back(
-          {&setting, &run, Run(machines.at(setting.machine), SpecOf(setting.model), setting, run)});
+          {&setting, &run, Run(machines.at(setting.machine), SpecOf(setting.model), setting.prompt, run)});
     }
   }
   return groups;
@@ -123,25 +153,21 @@ std::map<std::pair<std::string, std::string>, std::vector<Compared>> Groups(cons
 
 }  // namespace
 
-void AddPolicies(const MoeLightningContext& context, Figure& figure) {
-  // S1 (p), 128 generated.
-  constexpr char kMachine[] = "gcp-t4", kModel[] = "mixtral-8x7b";
-  const PublishedSetting setting{"S1 (p)", "Table 5", kMachine, kModel, 418, {}};
-  const Rates rates = Fit(Groups(context.machines).at({kMachine, kModel}));
-  struct Row {
-    const char* what;
-    PublishedRun run;
-  };
-  for (const auto& [what, run] : {Row{"FlexGen with its policy", {128, 9.5, 1112, 8}},
-                                  Row{"FlexGen with MoE-Lightning's policy", {128, 16.816, 504, 36}},
-                                  Row{"FlexGen with this policy and more requests", {128, 20.654, 1116, 36}}}) {
-    Run modelled(context.machines.at(kMachine), SpecOf(kModel), setting, run);
-    modelled.CopyCache();
-    figure.claims.push_back({.what = absl::StrCat("tokens/s, ", what),
-                             .paper = run.tokens_per_second,
-                             .section = setting.section,
-                             .ours = modelled.TokensPerSecond(rates),
-                             .origin = Origin::kComputed});
+void AddBaselines(const MoeLightningContext& context, Figure& figure) {
+  const auto groups = Groups(context.machines);
+  std::map<std::string, double> prefill;  // by machine, as fitted to MoE-Lightning's rows
+  for (const PublishedBaseline& baseline : PublishedBaselines()) {
+    if (!prefill.contains(baseline.machine)) {
+      prefill[baseline.machine] = Fit(groups.at({baseline.machine, kBaselineModel})).prefill_flops_per_second;
+    }
+    const Run run(context.machines.at(baseline.machine), SpecOf(kBaselineModel), baseline.prompt, baseline.run,
+                  baseline.schedule);
+    figure.claims.push_back({.what = absl::StrFormat("tokens/s, %s, %g generated: %s", baseline.setting,
+                                                     baseline.run.generate, baseline.system),
+                             .paper = baseline.run.tokens_per_second,
+                             .section = baseline.section,
+                             .ours = run.TokensPerSecond({kBaselineCopy, prefill[baseline.machine]}),
+                             .origin = Origin::kSimulated});
   }
 }
 
@@ -163,7 +189,7 @@ void AddBatchThroughput(const MoeLightningContext& context, Figure& figure) {
                         "deviate by %.0f %% "
                         "(root mean square)",
                         group.second, group.first, rates.copy_bytes_per_second / 1e9,
-                        rates.prefill_flops_per_second / 1e12, 100 * Deviation(rows, rates, false)));
+                        rates.prefill_flops_per_second / 1e12, 100 * DeviationOfOthers(rows, rates)));
   }
   context.notes.push_back(absl::StrFormat(
       "At full rates, nothing fitted, the model gives %.1f to %.1f times the published tokens/s.", least, most));
@@ -175,7 +201,7 @@ void AddBatchThroughput(const MoeLightningContext& context, Figure& figure) {
                                .paper = run.tokens_per_second,
                                .section = setting.section,
                                .ours = ours.at(&run),
-                               .origin = Origin::kComputed,
+                               .origin = Origin::kSimulated,
                                .basis = run.fits_rates ? Basis::kFitted : Basis::kPredicted});
     }
   }
@@ -185,7 +211,7 @@ void AddBatchThroughput(const MoeLightningContext& context, Figure& figure) {
                 .x_label = "tokens generated",
                 .y_label = "tokens/s",
                 .curves = {{.name = "MoE-Lightning", .origin = Origin::kCited, .points = {}},
-                           {.name = "model", .origin = Origin::kComputed, .points = {}}}};
+                           {.name = "simulated", .origin = Origin::kSimulated, .points = {}}}};
     for (const PublishedRun& run : setting.runs) {
       chart.curves[0].points.push_back({run.generate, run.tokens_per_second});
       chart.curves[1].points.push_back({run.generate, ours.at(&run)});

@@ -123,12 +123,12 @@ TEST(MoeLightning, RowsThatWereNotFitted) {
     }
     return std::string();
   };
-  EXPECT_THAT(deviation("mixtral-8x7b on gcp-t4"), HasSubstr(" 34 %"));
+  EXPECT_THAT(deviation("mixtral-8x7b on gcp-t4"), HasSubstr(" 33 %"));
   EXPECT_THAT(deviation("mixtral-8x7b on gcp-l4"), HasSubstr(" 17 %"));
   EXPECT_THAT(deviation("mixtral-8x22b on gcp-2xt4"), HasSubstr(" 6 %"));
   EXPECT_THAT(deviation("mixtral-8x22b on gcp-4xt4"), HasSubstr(" 4 %"));
-  EXPECT_THAT(deviation("dbrx on gcp-2xt4"), HasSubstr(" 25 %"));
-  EXPECT_THAT(deviation("dbrx on gcp-4xt4"), HasSubstr(" 9 %"));
+  EXPECT_THAT(deviation("dbrx on gcp-2xt4"), HasSubstr(" 26 %"));
+  EXPECT_THAT(deviation("dbrx on gcp-4xt4"), HasSubstr(" 10 %"));
 }
 
 // Faster links and slower hosts keep attention on the device.
@@ -162,15 +162,46 @@ TEST(MoeLightning, WhatIsMissed) {
     }
   }
   EXPECT_EQ(missed,
-            (std::set<std::string>{
-                "batches of 36 that are equal", "batches of 36 that are equal, or as fast by the model",
-                "ms, attention to 256 positions, micro-batch 32", "requests, S1 reasoning (p), 50 generated (as fast)",
-                "requests, S2 summarisation (p), 64 generated", "requests, S7 (p), 256 generated",
-                "requests, S8, 256 generated", "requests, S9, 128 generated",
-                "tokens/s, FlexGen with MoE-Lightning's policy", "tokens/s, FlexGen with its policy",
-                "tokens/s, FlexGen with this policy and more requests", "tokens/s, S1 reasoning (p), 50 generated",
-                "tokens/s, S1, 128 generated", "tokens/s, S1, 32 generated", "tokens/s, S1, 64 generated",
-                "tokens/s, S2, 128 generated", "tokens/s, S2, 32 generated", "tokens/s, S8, 128 generated"}));
+            (std::set<std::string>{"batches of 36 that are equal",
+                                   "batches of 36 that are equal, or as fast by the model",
+                                   "requests, S1 reasoning (p), 50 generated (as fast)",
+                                   "requests, S2 summarisation (p), 64 generated",
+                                   "requests, S7 (p), 256 generated",
+                                   "requests, S8, 256 generated",
+                                   "requests, S9, 128 generated",
+                                   "tokens/s, S1, 32 generated",
+                                   "tokens/s, S1, 64 generated",
+                                   "tokens/s, S1, 128 generated",
+                                   "tokens/s, S1 reasoning (p), 50 generated",
+                                   "tokens/s, S2, 32 generated",
+                                   "tokens/s, S2, 128 generated",
+                                   "tokens/s, S8, 128 generated",
+                                   "tokens/s, S1 (p), 32 generated: FlexGen",
+                                   "tokens/s, S1 (p), 64 generated: FlexGen",
+                                   "tokens/s, S1 (p), 128 generated: FlexGen",
+                                   "tokens/s, S1 (p), 256 generated: FlexGen",
+                                   "tokens/s, S1 reasoning (p), 50 generated: FlexGen(c)",
+                                   "tokens/s, S1 reasoning (p), 50 generated: FlexGen",
+                                   "tokens/s, S1 reasoning (p), 50 generated: DeepSpeed",
+                                   "tokens/s, S2 reasoning (p), 50 generated: FlexGen(c)",
+                                   "tokens/s, S2 reasoning (p), 50 generated: DeepSpeed",
+                                   "tokens/s, S1 summarisation (p), 64 generated: FlexGen(c)",
+                                   "tokens/s, S1 summarisation (p), 64 generated: DeepSpeed",
+                                   "tokens/s, S2 summarisation (p), 64 generated: FlexGen(c)",
+                                   "tokens/s, S2 summarisation (p), 64 generated: DeepSpeed",
+                                   "tokens/s, S1 (p), 128 generated: FlexGen with this policy and more requests",
+                                   "ms, attention to 256 positions, micro-batch 32"}));
+}
+
+// Table 4: MoE-Lightning, FlexGen, FlexGen with attention on the host, DeepSpeed, as published.
+TEST(MoeLightning, SystemsComeInThePublishedOrder) {
+  for (const std::string setting : {"S1 reasoning (p), 50 generated", "S2 reasoning (p), 50 generated",
+                                    "S1 summarisation (p), 64 generated", "S2 summarisation (p), 64 generated"}) {
+    const std::string what = "tokens/s, " + setting;
+    EXPECT_GT(OursOf("throughput", what), OursOf("baselines", what + ": FlexGen")) << setting;
+    EXPECT_GT(OursOf("baselines", what + ": FlexGen"), OursOf("baselines", what + ": FlexGen(c)")) << setting;
+    EXPECT_GT(OursOf("baselines", what + ": FlexGen(c)"), OursOf("baselines", what + ": DeepSpeed")) << setting;
+  }
 }
 
 std::string Contents(const std::string& path) {
