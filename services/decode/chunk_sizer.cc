@@ -16,7 +16,7 @@ size_t ClassOf(int64_t rows) { return static_cast<size_t>(std::bit_width(static_
 }  // namespace
 
 int64_t ChunkSizer::Choose(int64_t decode_rows) const {
-  if (decode_rows == 0) return options_.max_rows;
+  if (decode_rows == 0 || std::isinf(options_.bound_seconds)) return options_.max_rows;
   const int64_t least = std::min(kMinRows, options_.max_rows);
   const double room = kTargetShare * options_.bound_seconds - BaseSeconds(decode_rows);
   if (room <= 0) return least;

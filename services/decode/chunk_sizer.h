@@ -17,7 +17,7 @@ namespace moestro::decode {
 class ChunkSizer {
  public:
   struct Options {
-    double bound_seconds = 0;  // on a step in which sequences decode
+    double bound_seconds = 0;  // on a step in which sequences decode; infinity: none
     int64_t max_rows = 0;      // prompt rows in any step
   };
   // Included in every step at any cost: a prompt makes progress even when decoding alone exceeds the bound.
@@ -27,7 +27,7 @@ class ChunkSizer {
 
   explicit ChunkSizer(const Options& options) : options_(options) {}
 
-  // Prompt rows for a step in which `decode_rows` sequences decode; max_rows if none decodes.
+  // Prompt rows for a step in which `decode_rows` sequences decode; max_rows if none decodes, or without a bound.
   int64_t Choose(int64_t decode_rows) const;
 
   // Records that a step took `seconds`.

@@ -1,14 +1,42 @@
 #include "services/decode/config.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/device/device_name.h"
 #include "common/kv/format.h"
 #include "common/process/flag_check.h"
 
 namespace moestro::decode {
+namespace {
+
+// The latency of tokens allows few sequences and short chunks. Without it, the more rows a step has, the more of them
+// share one read of an expert. 1,024 rows are 32 for each of DeepSeek-V3's experts, where reading costs less than
+// computing; more rows would only take memory.
+constexpr StepLimits kLatencyLimits{.max_batch = 6, .bound_seconds = 0.05, .max_chunk_tokens = 256};
+constexpr StepLimits kThroughputLimits{
+    .max_batch = 256, .bound_seconds = std::numeric_limits<double>::infinity(), .max_chunk_tokens = 1024};
+
+// Of a batch. Each holds a lease of 1 KiB or so, a session of gRPC and a stream of the router, beside its pages.
+constexpr int kMostSequences = 8192;
+
+// 0 leaves the choice to the mode.
+absl::Status CheckUnlessZero(const char* flag, int64_t value, int64_t most) {
+  return value == 0 ? absl::OkStatus() : CheckFlagRange(flag, value, 1, most);
+}
+
+}  // namespace
+
+StepLimits DecodeConfig::limits() const {
+  StepLimits limits = mode == Mode::kThroughput ? kThroughputLimits : kLatencyLimits;
+  if (max_batch > 0) limits.max_batch = max_batch;
+  if (itl_bound_ms > 0) limits.bound_seconds = itl_bound_ms / 1000.0;
+  if (max_chunk_tokens > 0) limits.max_chunk_tokens = max_chunk_tokens;
+  return limits;
+}
 
 std::optional<int> DecodeConfig::cuda_ordinal() const {
   const std::optional<device::DeviceName> name = device::ParseDeviceName(device);
@@ -18,13 +46,21 @@ std::optional<int> DecodeConfig::cuda_ordinal() const {
 absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
   MOE_RETURN_IF_ERROR(ValidateCpuOptions(config.cpu));
-  MOE_RETURN_IF_ERROR(CheckFlagRange("--max-batch", config.max_batch, 1, 64));
-  MOE_RETURN_IF_ERROR(CheckFlagRange("--itl-bound-ms", config.itl_bound_ms, 1, 60000));
-  MOE_RETURN_IF_ERROR(CheckFlagRange("--max-chunk-tokens", config.max_chunk_tokens, 1, 8192));
+  const bool throughput = config.mode == Mode::kThroughput;
+  if (!throughput && config.max_batch > 64 && config.max_batch <= kMostSequences) {
+    return absl::InvalidArgumentError(absl::StrCat("--max-batch ", config.max_batch,
+                                                   ": at most 64 with --mode latency; use --mode throughput"));
+  }
+  MOE_RETURN_IF_ERROR(CheckUnlessZero("--max-batch", config.max_batch, throughput ? kMostSequences : 64));
+  MOE_RETURN_IF_ERROR(CheckUnlessZero("--itl-bound-ms", config.itl_bound_ms, 60000));
+  MOE_RETURN_IF_ERROR(CheckUnlessZero("--max-chunk-tokens", config.max_chunk_tokens, 8192));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--reserve-ahead-tokens", config.reserve_ahead_tokens, 1, 1 << 20));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--kv-tokens", config.kv_tokens, 0, int64_t{1} << 32));
   if (config.device != "none" && !device::ParseDeviceName(config.device)) {
     return absl::InvalidArgumentError("--device " + config.device + ": use none, host or cuda:N (cuda: the first GPU)");
+  }
+  if (throughput && config.device != "none") {
+    return absl::InvalidArgumentError("--mode throughput: the CPU computes such batches alone; use --device none");
   }
   MOE_RETURN_IF_ERROR(CheckFlagRange("--expert-cache-bytes", config.expert_cache_bytes, 0, int64_t{1} << 50));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-pin-bytes", config.pin_bytes, 0, int64_t{1} << 50));
@@ -39,10 +75,13 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);
 }
 
-int64_t ChooseKvTokens(int64_t max_context_tokens, int64_t bytes_per_token, int64_t free_bytes) {
-  constexpr int64_t kMostTokens = 65536;
+int64_t ChooseKvTokens(const DecodeConfig& config, int64_t max_context_tokens, int64_t bytes_per_token,
+                       int64_t free_bytes) {
+  constexpr int64_t kMostForLatency = 65536;
+  const int64_t wanted = config.mode == Mode::kThroughput ? config.limits().max_batch * max_context_tokens
+                                                          : std::min(2 * max_context_tokens, kMostForLatency);
   const int64_t fitting = free_bytes / 4 / bytes_per_token;
-  return std::max(kv::kPageTokens, std::min({2 * max_context_tokens, kMostTokens, fitting}));
+  return std::max(kv::kPageTokens, std::min(wanted, fitting));
 }
 
 }  // namespace moestro::decode

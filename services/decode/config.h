@@ -15,6 +15,18 @@
 
 namespace moestro::decode {
 
+// What the batch is for. Throughput: tokens a second of many requests, whoever waits (MoE-Lightning's offline batches).
+enum class Mode { kLatency, kThroughput };
+inline constexpr std::array<Choice<Mode>, 2> kModeWords = {
+    {{"latency", Mode::kLatency}, {"throughput", Mode::kThroughput}}};
+
+// How much one step may hold.
+struct StepLimits {
+  int max_batch = 0;             // sequences
+  double bound_seconds = 0;      // on a step in which sequences decode; infinity: none
+  int64_t max_chunk_tokens = 0;  // of prompts, even when no sequence decodes
+};
+
 // Whether a step is cut into two batches: the device computes one while the CPU computes the other's experts.
 enum class Overlap { kAuto, kOn, kOff };
 inline constexpr std::array<Choice<Overlap>, 3> kOverlapWords = {
@@ -32,9 +44,11 @@ struct DecodeConfig {
   CpuOptions cpu;
   std::vector<int> lent_cpus;  // CPUs that TakeCpuShare leaves to prefill; used while prefill computes nothing
   Int8Activations int8_activations = Int8Activations::kPublished;  // the same for all roles that compute
-  int max_batch = 6;                                               // sequences in one step (the paper's Y)
-  int itl_bound_ms = 50;               // prompt chunks are sized so that steps stay below this
-  int64_t max_chunk_tokens = 256;      // of prompts in one step, even when no sequence decodes
+  Mode mode = Mode::kLatency;
+  // 0: the mode's own, see limits().
+  int max_batch = 0;                   // sequences in one step (the paper's Y)
+  int itl_bound_ms = 0;                // prompt chunks are sized so that steps stay below this
+  int64_t max_chunk_tokens = 0;        // of prompts in one step, even when no sequence decodes
   int64_t kv_tokens = 0;               // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens
   int64_t reserve_ahead_tokens = 256;  // room for generated tokens that Reserve requests; more is requested as needed
   bool prefix_cache = true;            // keep the KV of prompts and answers for requests that share the prefix
@@ -47,6 +61,8 @@ struct DecodeConfig {
   bool poison_freed_pages = false;  // see KvPoolOptions::poison_freed
   std::string routing_trace;        // file that records the experts of all tokens; empty: none
 
+  // Those that are set, and the mode's own.
+  StepLimits limits() const;
   // The GPU that `device` names; nullopt if it names none.
   std::optional<int> cuda_ordinal() const;
 };
@@ -54,7 +70,9 @@ struct DecodeConfig {
 // INVALID_ARGUMENT names the flag.
 absl::Status ValidateDecodeConfig(const DecodeConfig& config);
 
-// The capacity if --kv-tokens is 0: two full contexts, at most 64K tokens and a quarter of the free shared memory.
-int64_t ChooseKvTokens(int64_t max_context_tokens, int64_t bytes_per_token, int64_t free_bytes);
+// The capacity if --kv-tokens is 0: two full contexts, at most 64K tokens, or with --mode throughput one for each
+// sequence of a batch; in both modes at most a quarter of the free shared memory.
+int64_t ChooseKvTokens(const DecodeConfig& config, int64_t max_context_tokens, int64_t bytes_per_token,
+                       int64_t free_bytes);
 
 }  // namespace moestro::decode

@@ -38,7 +38,7 @@ int64_t PinnedWeightBytes(const DecodeConfig& config, const weights::WeightSegme
 // to what they used last.
 int64_t ScheduledRows(const DecodeConfig& config, int64_t max_rows) {
   if (config.expert_cache_bytes == 0) return 0;
-  return config.expert_schedule == experts::Schedule::kFixed ? config.max_batch : max_rows;
+  return config.expert_schedule == experts::Schedule::kFixed ? config.limits().max_batch : max_rows;
 }
 
 // Experts that a layer loads in a step: as many as a token needs, where they are loaded for that step.
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
         Pin(*hybrid->device_, "the weights", "loading other experts delays steps",
             {weights, static_cast<size_t>(segment.header().total_bytes)}, {.limit_bytes = config.pin_bytes});
   }
-  hybrid->LogChoice(config.max_batch);
+  hybrid->LogChoice(config.limits().max_batch);
   return hybrid;
 }
 
@@ -124,7 +124,7 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::Weigh
     MOE_ASSIGN_OR_RETURN(engine::CudaDecodeBackend backend,
                          engine::OpenCudaDecode(gpu, spec, weights_,
                                                 {.max_rows = max_rows,
-                                                 .max_sequences = config.max_batch,
+                                                 .max_sequences = config.limits().max_batch,
                                                  .kv_pages = pool.geometry().page_count,
                                                  .reserved_bytes = config.expert_cache_bytes,
                                                  .hot_rows = hot_rows,

@@ -22,16 +22,23 @@ int main(int argc, char** argv) {
       std::string(moestro::kInt8ActivationsWords[static_cast<size_t>(config.int8_activations)]),
       [&](size_t word) { config.int8_activations = static_cast<moestro::Int8Activations>(word); },
       std::string(moestro::kInt8ActivationsHelp));
+  moestro::AddChoice(
+      app, "--mode", moestro::decode::kModeWords, config.mode,
+      "latency: few sequences a step, which stays short; throughput: as many tokens a second as the CPU can, for "
+      "files of requests ('moestro batch'): steps take what time they take");
   app.add_option("--max-batch", config.max_batch,
-                 "Most sequences in one decode step, including those still in their prompt");
+                 "Most sequences in one decode step, including those still in their prompt; 0: 6, or 256 with --mode "
+                 "throughput (at most 64, or 8192)");
   app.add_option(
       "--itl-bound-ms", config.itl_bound_ms,
       "Steps in which a sequence decodes should take fewer milliseconds than this; it bounds the prompt tokens of "
-      "such a step, of which there are at least 8");
+      "such a step, of which there are at least 8; 0: 50, or no bound with --mode throughput");
   app.add_option("--max-chunk-tokens", config.max_chunk_tokens,
-                 "Most prompt tokens in one step; without a decoding sequence a step takes this many");
+                 "Most prompt tokens in one step; without a decoding sequence a step takes this many; 0: 256, or 1024 "
+                 "with --mode throughput");
   app.add_option("--kv-tokens", config.kv_tokens,
-                 "Tokens the KV pool holds; 0: two contexts, at most 65536 tokens and a quarter of free shared memory");
+                 "Tokens the KV pool holds; 0: two contexts, at most 65536 tokens, or a context for each sequence with "
+                 "--mode throughput; at most a quarter of free shared memory");
   app.add_option(
       "--reserve-ahead-tokens", config.reserve_ahead_tokens,
       "Room for generated tokens that a request needs to be admitted. It gets more as it grows, if necessary from "

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -36,7 +37,7 @@ namespace moestro::decode {
 namespace {
 
 // One request holds one lease. More requests than this could only wait for a place in the batch.
-constexpr int64_t kLeaseSlots = 256;
+int64_t LeaseSlots(const DecodeConfig& config) { return std::max(256, 2 * config.limits().max_batch); }
 
 // Removes the pools of a killed predecessor. Their names are never used again. Writers that still map one write into
 // memory that no process reads, until they see that its owner is gone.
@@ -76,12 +77,12 @@ absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& confi
   geometry.num_layers = spec.num_layers;
   geometry.kv_dim = spec.kv_dim();
   geometry.kv_heads = spec.num_kv_heads;
-  geometry.lease_slots = kLeaseSlots;
+  geometry.lease_slots = LeaseSlots(config);
   MOE_ASSIGN_OR_RETURN(const int64_t free_bytes, SharedMemory::FreeBytes());
   const int64_t bytes_per_token = geometry.page_bytes() / geometry.page_tokens;
   const int64_t tokens = config.kv_tokens > 0
                              ? config.kv_tokens
-                             : ChooseKvTokens(spec.max_position_embeddings, bytes_per_token, free_bytes);
+                             : ChooseKvTokens(config, spec.max_position_embeddings, bytes_per_token, free_bytes);
   geometry.page_count = CeilDiv(tokens, geometry.page_tokens);
   // In nanoseconds, so that no other user can take the name beforehand.
   const auto epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
@@ -103,8 +104,10 @@ class DecodeServer {
         metrics_(registry_),
         weight_client_(RoleAddress(config.node, "weight_store"), "decode", registry_,
                        config.cuda_ordinal() ? SharedMemory::ReadOnly::kLiftable : SharedMemory::ReadOnly::kForGood),
-        loop_options_{.max_batch = config.max_batch,
-                      .chunks = {.bound_seconds = config.itl_bound_ms / 1000.0, .max_rows = config.max_chunk_tokens}},
+        limits_(config.limits()),
+        loop_options_{
+            .max_batch = limits_.max_batch,
+            .chunks = {.bound_seconds = limits_.bound_seconds, .max_rows = limits_.max_chunk_tokens}},
         rpc_(registry_, std::chrono::seconds(config.lease_timeout_seconds)),
         server_("decode", config.node, registry_, termination) {}
 
@@ -129,9 +132,9 @@ class DecodeServer {
     server_.rpc().SetServing(true);
     spdlog::info(
         "ready: {} kernels, {} threads on CPUs {} ({} while prefill computes nothing) in {} NUMA domains "
-        "(weights placed for {}), batch up to {}",
+        "(weights placed for {}), mode {}, batch up to {}",
         kernels_.isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
-        weights_->numa_domains(), config_.max_batch);
+        weights_->numa_domains(), WordOf(kModeWords, config_.mode), limits_.max_batch);
     const absl::Status ended = server_.Tick(kTick, [this] { return Tick(); });
     server_.Drain(ended.ok() ? server_.drain_time() : RoleServer::kFailureGrace);
     return ended;
@@ -226,6 +229,7 @@ class DecodeServer {
   std::optional<WorkerPool> workers_;
   std::unique_ptr<SharedCores> cores_;
   std::unique_ptr<model::RoutingRecorder> recorder_;  // null: no trace
+  const StepLimits limits_;
   DecodeLoop::Options loop_options_;
   std::unique_ptr<kv::KvPool> pool_;
   // Either the CPU alone, or the device with the CPU.

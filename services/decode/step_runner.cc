@@ -73,7 +73,7 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
   }
   if (trace_ != nullptr) trace_->Begin(traced);
   // Kept until the whole pass succeeds: all sequences of the step advance, or none.
-  std::vector<std::vector<float>> logits(batch.size());
+  std::vector<Output> outputs(batch.size());
   const auto interrupted = [&] {
     heartbeat_.Beat();
     if (cores_ != nullptr) metrics_.workers.Set(cores_->Follow());
@@ -84,7 +84,14 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
   const std::future<void> masks = FindMasks(batch, rows);
   MOE_RETURN_IF_ERROR(forward_.Forward(
       {engine_rows, pages, model::MlaForm::kAbsorbed}, interrupted, [&](int64_t row, std::span<const float> values) {
-        logits[sequence_of[static_cast<size_t>(row)]].assign(values.begin(), values.end());
+        const size_t i = sequence_of[static_cast<size_t>(row)];
+        const Sequence& sequence = *batch[i];
+        const Continuation& next = sequence.next;
+        if (next.constraint != nullptr) {
+          outputs[i].logits.assign(values.begin(), values.end());
+        } else {
+          outputs[i].token = model::SampleNext(values, sequence.lease->tokens, next.sampling, next.index);
+        }
       }));
   if (trace_ != nullptr) EndTrace();
   if (masks.valid()) {
@@ -94,7 +101,7 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
         std::chrono::duration<double>(std::chrono::steady_clock::now() - computed).count());
   }
   for (size_t i = 0; i < batch.size(); ++i) {
-    if (rows[i] > 0) Advance(*batch[i], rows[i], logits[i]);
+    if (rows[i] > 0) Advance(*batch[i], rows[i], outputs[i]);
   }
   return absl::OkStatus();
 }
@@ -120,7 +127,7 @@ void StepRunner::EndTrace() {
   trace_failed_ = !status.ok();
 }
 
-void StepRunner::Advance(Sequence& sequence, int64_t rows, std::span<const float> logits) {
+void StepRunner::Advance(Sequence& sequence, int64_t rows, const Output& output) {
   sequence.valid += rows;
   pool_.PublishValidTokens(sequence.lease->kv, sequence.valid);
   if (sequence.valid <= sequence.prompt_tokens) {
@@ -129,20 +136,19 @@ void StepRunner::Advance(Sequence& sequence, int64_t rows, std::span<const float
   }
   if (sequence.pending() > 0) return;
   if (sequence.valid == sequence.prompt_tokens) leases_.Cache(*sequence.lease);
-  Accept(sequence, logits);
+  Accept(sequence, output);
 }
 
-void StepRunner::Accept(Sequence& sequence, std::span<const float> logits) {
+void StepRunner::Accept(Sequence& sequence, const Output& output) {
   Continuation& next = sequence.next;
-  std::span<const uint32_t> mask;
+  absl::StatusOr<Token> token = output.token;
   if (next.constraint != nullptr) {
     const auto allowed = next.constraint->Mask();
     if (!allowed.ok()) return sequence.End(leases_, Annotate(allowed.status(), "constraint"));
     if ((*allowed)->empty()) return sequence.End(leases_, EndOf(*next.constraint));
-    mask = (*allowed)->words();
+    token =
+        model::SampleNext(output.logits, sequence.lease->tokens, next.sampling, next.index, (*allowed)->words());
   }
-  const absl::StatusOr<Token> token =
-      model::SampleNext(logits, sequence.lease->tokens, next.sampling, next.index, mask);
   if (!token.ok()) return sequence.End(leases_, token.status());
   metrics_.generated_tokens.Increment();
   if (std::ranges::find(next.stop_ids, token->id) != next.stop_ids.end()) {

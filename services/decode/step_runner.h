@@ -43,14 +43,21 @@ class StepRunner {
   absl::Status Run(const Batch& batch);
 
  private:
+  // What the pass gives a sequence that samples. Without a constraint the token is sampled as its logits come, so that
+  // those of thousands of sequences are never held together.
+  struct Output {
+    absl::StatusOr<Token> token = Token{};
+    std::vector<float> logits = {};  // with a constraint, whose mask may still be computed
+  };
+
   StepPlan Plan(const Batch& batch);
   absl::Status Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows);
   // Begins to find the masks of the constrained sequences that sample in this step; invalid if there are none. Its
   // destructor waits.
   static std::future<void> FindMasks(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows);
   void EndTrace();
-  void Advance(Sequence& sequence, int64_t rows, std::span<const float> logits);
-  void Accept(Sequence& sequence, std::span<const float> logits);
+  void Advance(Sequence& sequence, int64_t rows, const Output& output);
+  void Accept(Sequence& sequence, const Output& output);
 
   ForwardPass& forward_;
   kv::KvPool& pool_;

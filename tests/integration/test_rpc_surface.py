@@ -141,7 +141,7 @@ def test_threads_that_cannot_start_are_an_error(make_node):
 
 def test_wrong_flags_are_usage_errors(bin_dir):
     for binary, flags, word in [
-        ("moestro-decode", ["--max-batch", "0"], "--max-batch"),
+        ("moestro-decode", ["--max-batch", "65"], "--max-batch"),
         ("moestro-prefill", ["--mla-form", "folded"], "--mla-form"),
         ("moestro-decode", ["--int8-activations", "eight"], "--int8-activations"),
         ("moestro-weight-store", ["--model", "/nowhere"], "--model"),
@@ -171,7 +171,7 @@ def test_run_directories_that_others_may_write_to_are_refused(bin_dir, tmp_path,
 
 
 def test_run_directories_are_made_for_their_user_alone(bin_dir, tmp_path):
-    subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", tmp_path / "new", "--instance", "new", "--max-batch", "0"],
+    subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", tmp_path / "new", "--instance", "new", "--max-batch", "65"],
                    capture_output=True, timeout=30, umask=0o002)
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 namespace moestro::decode {
 namespace {
@@ -41,6 +42,13 @@ TEST(ChunkSizerTest, StartsSmallAndTakesTheMaximumWhenNobodyDecodes) {
   const ChunkSizer sizer({kBound, kMaxRows});
   EXPECT_EQ(sizer.Choose(0), kMaxRows);
   EXPECT_EQ(sizer.Choose(1), ChunkSizer::kMinRows);
+}
+
+TEST(ChunkSizerTest, TakesTheMaximumWithoutABound) {
+  ChunkSizer sizer({std::numeric_limits<double>::infinity(), kMaxRows});
+  EXPECT_EQ(sizer.Choose(200), kMaxRows);
+  sizer.Note(200, kMaxRows, 100);
+  EXPECT_EQ(sizer.Choose(200), kMaxRows);
 }
 
 TEST(ChunkSizerTest, ClimbsToTheBoundAndNeverExceedsIt) {

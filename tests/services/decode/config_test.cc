@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "common/kv/format.h"
 
 namespace moestro::decode {
@@ -12,15 +14,15 @@ TEST(DecodeConfigTest, ErrorsNameTheFlag) {
   DecodeConfig config;
   config.node.run_dir = testing::TempDir() + "decode_config";
   EXPECT_TRUE(ValidateDecodeConfig(config).ok());
+  config.max_batch = -1;
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--max-batch -1"));
   config.max_batch = 0;
-  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--max-batch 0"));
-  config.max_batch = 6;
+  config.itl_bound_ms = -1;
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--itl-bound-ms -1"));
   config.itl_bound_ms = 0;
-  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--itl-bound-ms 0"));
-  config.itl_bound_ms = 50;
+  config.max_chunk_tokens = -1;
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--max-chunk-tokens -1"));
   config.max_chunk_tokens = 0;
-  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--max-chunk-tokens 0"));
-  config.max_chunk_tokens = 256;
   config.reserve_ahead_tokens = 0;
   EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--reserve-ahead-tokens 0"));
   config.reserve_ahead_tokens = 256;
@@ -40,12 +42,43 @@ TEST(DecodeConfigTest, ErrorsNameTheFlag) {
   EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--run-dir"));
 }
 
+TEST(DecodeConfigTest, TheModeChoosesWhatAStepHolds) {
+  DecodeConfig config;
+  config.node.run_dir = testing::TempDir() + "decode_config";
+  EXPECT_EQ(config.limits().max_batch, 6);
+  EXPECT_EQ(config.limits().bound_seconds, 0.05);
+  EXPECT_EQ(config.limits().max_chunk_tokens, 256);
+  config.max_batch = 65;
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("use --mode throughput"));
+  config.mode = Mode::kThroughput;
+  EXPECT_TRUE(ValidateDecodeConfig(config).ok());
+  EXPECT_EQ(config.limits().max_batch, 65);
+  config.max_batch = 0;
+  EXPECT_EQ(config.limits().max_batch, 256);
+  EXPECT_TRUE(std::isinf(config.limits().bound_seconds));
+  EXPECT_EQ(config.limits().max_chunk_tokens, 1024);
+  config.itl_bound_ms = 200;
+  config.max_chunk_tokens = 512;
+  EXPECT_EQ(config.limits().bound_seconds, 0.2);
+  EXPECT_EQ(config.limits().max_chunk_tokens, 512);
+  config.max_batch = 8193;
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--max-batch 8193"));
+  config.max_batch = 8192;
+  EXPECT_TRUE(ValidateDecodeConfig(config).ok());
+  config.device = "host";
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("use --device none"));
+}
+
 TEST(ChooseKvTokensTest, BoundedByContextMemoryAndCap) {
   constexpr int64_t kPlenty = int64_t{1} << 50;
-  EXPECT_EQ(ChooseKvTokens(4096, 1000, kPlenty), 8192);
-  EXPECT_EQ(ChooseKvTokens(163840, 1000, kPlenty), 65536);
-  EXPECT_EQ(ChooseKvTokens(163840, 1000, 4000000), 1000);
-  EXPECT_EQ(ChooseKvTokens(163840, 1000, 0), kv::kPageTokens);
+  DecodeConfig config;
+  EXPECT_EQ(ChooseKvTokens(config, 4096, 1000, kPlenty), 8192);
+  EXPECT_EQ(ChooseKvTokens(config, 163840, 1000, kPlenty), 65536);
+  EXPECT_EQ(ChooseKvTokens(config, 163840, 1000, 4000000), 1000);
+  EXPECT_EQ(ChooseKvTokens(config, 163840, 1000, 0), kv::kPageTokens);
+  config.mode = Mode::kThroughput;
+  EXPECT_EQ(ChooseKvTokens(config, 4096, 1000, kPlenty), 256 * 4096);
+  EXPECT_EQ(ChooseKvTokens(config, 4096, 1000, 4000000), 1000);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <random>
 #include <set>
@@ -183,6 +184,33 @@ TEST(DecodeLoadTest, EveryRequestGivesItsOwnTokens) {
   EXPECT_GT(decode.leases.preemptions(), 5);
   EXPECT_GT(stats.prefix_hit_tokens, 0);
   EXPECT_GT(stats.evicted_pages, 0);
+}
+
+// As with --mode throughput: all at once, in steps of any length.
+TEST(DecodeLoadTest, ManySequencesInOneBatchGiveTheirOwnTokens) {
+  constexpr size_t kSequences = 96;
+  EngineNode alone(512);
+  DecodeNode decode({.max_batch = kSequences,
+                     .max_chunk = 256,
+                     .bound_seconds = std::numeric_limits<double>::infinity(),
+                     .page_count = 256});
+  std::vector<Job> jobs = RandomJobs(kSequences);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const auto lease = decode.leases.Reserve(
+        {.tokens = jobs[i].prompt, .max_tokens = jobs[i].max_tokens, .arrival = i + 1, .ignore_cache = true});
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    const Continuation next{.max_tokens = jobs[i].max_tokens, .sampling = jobs[i].sampling};
+    streams.push_back(decode.loop.Prompt(*lease, next).value());
+  }
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const DecodeOutcome outcome = Collect(*streams[i]);
+    const DecodeOutcome expected = RunAlone(alone, jobs[i].prompt, jobs[i].max_tokens, jobs[i].sampling);
+    EXPECT_EQ(outcome.ids, expected.ids) << i;
+    EXPECT_EQ(outcome.logprobs, expected.logprobs) << i;
+    EXPECT_EQ(outcome.reason, FinishReason::kLength) << i << ": " << outcome.error;
+  }
+  EXPECT_EQ(decode.leases.preemptions(), 0);
 }
 
 }  // namespace
