@@ -36,7 +36,7 @@ class EngineNode {
     geometry.kv_dim = options.spec.kv_dim();
     geometry.kv_heads = options.spec.num_kv_heads;
     geometry.page_count = page_count;
-    geometry.lease_slots = 16;
+    geometry.lease_slots = 128;
     pool.poison_freed = true;
     static int pools = 0;
     pool_ = kv::KvPool::Create("moestro.engine-node-" + std::to_string(getpid()) + ".kv." + std::to_string(++pools), 1,

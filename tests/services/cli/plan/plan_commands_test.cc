@@ -247,38 +247,50 @@ TEST_F(CliTest, SimulateTwoDevicesIsTheSameEveryTime) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(run(), first);
 }
 
-// 64K tokens do not fit two devices with standard EP, which gathers a row for each of its experts; one device and
-// SmallEP take them.
-TEST_F(CliTest, SimulateTwoDevicesSkipsTheWayThatDoesNotFit) {
-  const auto run = [&](const std::string& machine, bool as_json) {
-    std::vector<std::string> arguments = {"simulate", machine, "--ranks", "2", "--tokens", "65536"};
+// Standard EP gathers a row for each of its experts, so 64K tokens need two passes of it. A GPU with a quarter of the
+// memory takes no pass of the least length so.
+TEST_F(CliTest, SimulateTwoDevicesCutsIntoPassesOrSkipsAWay) {
+  const std::string machine = "deploy/hardware/rtx5090-epyc9355.json";
+  const auto run = [&](double memory, bool as_json) {
+    json changed = json::parse(std::ifstream(machine));
+    if (memory > 0) changed["levels"]["gpu"]["memory_bytes"] = memory;
+    const std::string path = directory_ + "/machine.json";
+    std::ofstream(path) << changed;
+    std::vector<std::string> arguments = {"simulate", path, "--ranks", "2", "--tokens", "65536"};
     if (as_json) arguments.push_back("--json");
     return Run(std::move(arguments), /*with_server=*/false);
   };
-  const std::string machine = "deploy/hardware/rtx5090-epyc9355.json";
-  const Result result = run(machine, true);
-  ASSERT_TRUE(result.status.ok()) << result.status;
-  const json out = json::parse(result.out);
-  ASSERT_EQ(out.at("prefill").size(), 1u);
-  const json& ways = out["prefill"][0].at("ways");
-  ASSERT_EQ(ways.size(), 2u);
+  const auto parsed = [&](double memory) {
+    const Result result = run(memory, true);
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return json::parse(result.out);
+  };
+  const json whole = parsed(0);
+  ASSERT_EQ(whole.at("prefill").size(), 1u);
+  const json& ways = whole["prefill"][0].at("ways");
+  ASSERT_EQ(ways.size(), 3u);
   EXPECT_EQ(ways[0].at("way"), "one device");
-  EXPECT_EQ(ways[1].at("way"), "CP2+SmallEP2");
+  EXPECT_EQ(ways[0].at("passes"), 1);
+  EXPECT_EQ(ways[1].at("way"), "CP2+EP2");
+  EXPECT_EQ(ways[1].at("passes"), 2);
+  EXPECT_EQ(ways[2].at("way"), "CP2+SmallEP2");
+  EXPECT_EQ(ways[2].at("passes"), 1);
   EXPECT_GT(ways[1].at("speedup"), 1);
-  ASSERT_EQ(out.at("skipped").size(), 1u);
-  EXPECT_EQ(out["skipped"][0].at("tokens"), 65536);
-  EXPECT_EQ(out["skipped"][0].at("way"), "CP2+EP2");
+  EXPECT_GT(ways[2].at("speedup"), ways[1].at("speedup"));
+  EXPECT_EQ(whole.at("skipped").size(), 0u);
 
-  const Result text = run(machine, false);
+  const json small = parsed(8e9);
+  ASSERT_EQ(small["prefill"][0].at("ways").size(), 2u);
+  EXPECT_EQ(small["prefill"][0]["ways"][1].at("way"), "CP2+SmallEP2");
+  ASSERT_GE(small.at("skipped").size(), 1u);
+  EXPECT_EQ(small["skipped"][0].at("tokens"), 65536);
+  EXPECT_EQ(small["skipped"][0].at("way"), "CP2+EP2");
+  const Result text = run(8e9, false);
   ASSERT_TRUE(text.status.ok()) << text.status;
   EXPECT_THAT(text.out, HasSubstr("65536  skipped: CP2+EP2: "));
   EXPECT_THAT(text.out, HasSubstr("bytes of device memory"));
 
-  json small = json::parse(std::ifstream(machine));
-  small["levels"]["gpu"]["memory_bytes"] = 2e9;
-  const std::string path = directory_ + "/small.json";
-  std::ofstream(path) << small;
-  EXPECT_EQ(run(path, false).status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(run(2e9, false).status.code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(CliTest, PlanExplainsWhatDevicesExchange) {
