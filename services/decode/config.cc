@@ -48,8 +48,8 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateCpuOptions(config.cpu));
   const bool throughput = config.mode == Mode::kThroughput;
   if (!throughput && config.max_batch > 64 && config.max_batch <= kMostSequences) {
-    return absl::InvalidArgumentError(absl::StrCat("--max-batch ", config.max_batch,
-                                                   ": at most 64 with --mode latency; use --mode throughput"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max-batch ", config.max_batch, ": at most 64 with --mode latency; use --mode throughput"));
   }
   MOE_RETURN_IF_ERROR(CheckUnlessZero("--max-batch", config.max_batch, throughput ? kMostSequences : 64));
   MOE_RETURN_IF_ERROR(CheckUnlessZero("--itl-bound-ms", config.itl_bound_ms, 60000));

@@ -105,9 +105,8 @@ class DecodeServer {
         weight_client_(RoleAddress(config.node, "weight_store"), "decode", registry_,
                        config.cuda_ordinal() ? SharedMemory::ReadOnly::kLiftable : SharedMemory::ReadOnly::kForGood),
         limits_(config.limits()),
-        loop_options_{
-            .max_batch = limits_.max_batch,
-            .chunks = {.bound_seconds = limits_.bound_seconds, .max_rows = limits_.max_chunk_tokens}},
+        loop_options_{.max_batch = limits_.max_batch,
+                      .chunks = {.bound_seconds = limits_.bound_seconds, .max_rows = limits_.max_chunk_tokens}},
         rpc_(registry_, std::chrono::seconds(config.lease_timeout_seconds)),
         server_("decode", config.node, registry_, termination) {}
 

@@ -146,8 +146,7 @@ void StepRunner::Accept(Sequence& sequence, const Output& output) {
     const auto allowed = next.constraint->Mask();
     if (!allowed.ok()) return sequence.End(leases_, Annotate(allowed.status(), "constraint"));
     if ((*allowed)->empty()) return sequence.End(leases_, EndOf(*next.constraint));
-    token =
-        model::SampleNext(output.logits, sequence.lease->tokens, next.sampling, next.index, (*allowed)->words());
+    token = model::SampleNext(output.logits, sequence.lease->tokens, next.sampling, next.index, (*allowed)->words());
   }
   if (!token.ok()) return sequence.End(leases_, token.status());
   metrics_.generated_tokens.Increment();
