@@ -75,7 +75,8 @@ void AddBatchCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
       ->check(CLI::Range(1, 1 << 20));
   command
       ->add_option("--count", flags->count,
-                   "Prompts. The router takes as many at once as its --queue-limit and 256 more")
+                   "Prompts. The router takes as many at once as its --queue-limit and 256 more; with decode's --mode "
+                   "throughput twice its --max-batch, if that is more")
       ->check(CLI::Range(1, 65536));
   command->add_flag("--padded", flags->padded, "All prompts are as long as the longest one");
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {
