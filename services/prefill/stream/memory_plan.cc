@@ -24,8 +24,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(int64_t rows, int64_t experts, int64_t slo
     return MemoryPlan{passes, pass_rows, slots, limits.device_bytes - fixed - slots * slot_bytes};
   }
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "a streamed prefill of %d tokens needs %d bytes of device memory, even in %d passes, and %d are free; %s", rows,
-      wanted, max_passes, limits.device_bytes, limits.remedy));
+      "a streamed prefill of %d tokens needs %d bytes of device memory%s, and %d are free; %s", rows, wanted,
+      max_passes > 1 ? absl::StrFormat(", even in %d passes", max_passes) : "", limits.device_bytes, limits.remedy));
 }
 
 }  // namespace moestro::prefill
