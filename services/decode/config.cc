@@ -14,19 +14,13 @@ namespace moestro::decode {
 namespace {
 
 // The latency of tokens allows few sequences and short chunks. Without it, the more rows a step has, the more of them
-// share one read of an expert. 1,024 rows are 32 for each of DeepSeek-V3's experts, where reading costs less than
-// computing; more rows would only take memory.
+// share one read of an expert: 1,024 rows are 32 for each of DeepSeek-V3's experts. More take more memory.
 constexpr StepLimits kLatencyLimits{.max_batch = 6, .bound_seconds = 0.05, .max_chunk_tokens = 256};
 constexpr StepLimits kThroughputLimits{
     .max_batch = 256, .bound_seconds = std::numeric_limits<double>::infinity(), .max_chunk_tokens = 1024};
 
-// Of a batch. Each holds a lease of 1 KiB or so, a session of gRPC and a stream of the router, beside its pages.
+// Of a batch. Each holds a lease, a session of gRPC and a stream of the router, beside its pages.
 constexpr int kMostSequences = 8192;
-
-// 0 leaves the choice to the mode.
-absl::Status CheckUnlessZero(const char* flag, int64_t value, int64_t most) {
-  return value == 0 ? absl::OkStatus() : CheckFlagRange(flag, value, 1, most);
-}
 
 }  // namespace
 
@@ -51,9 +45,9 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("--max-batch ", config.max_batch, ": at most 64 with --mode latency; use --mode throughput"));
   }
-  MOE_RETURN_IF_ERROR(CheckUnlessZero("--max-batch", config.max_batch, throughput ? kMostSequences : 64));
-  MOE_RETURN_IF_ERROR(CheckUnlessZero("--itl-bound-ms", config.itl_bound_ms, 60000));
-  MOE_RETURN_IF_ERROR(CheckUnlessZero("--max-chunk-tokens", config.max_chunk_tokens, 8192));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--max-batch", config.max_batch, 0, throughput ? kMostSequences : 64));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--itl-bound-ms", config.itl_bound_ms, 0, 60000));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--max-chunk-tokens", config.max_chunk_tokens, 0, 8192));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--reserve-ahead-tokens", config.reserve_ahead_tokens, 1, 1 << 20));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--kv-tokens", config.kv_tokens, 0, int64_t{1} << 32));
   if (config.device != "none" && !device::ParseDeviceName(config.device)) {

@@ -247,8 +247,8 @@ TEST_F(CliTest, SimulateTwoDevicesIsTheSameEveryTime) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(run(), first);
 }
 
-// Standard EP gathers a row for each of its experts, so 64K tokens need two passes of it. A GPU with a quarter of the
-// memory takes no pass of the least length so.
+// Standard EP gathers a row for each of its experts, so 64K tokens need two passes of it. With a quarter of the memory
+// not even its shortest pass fits.
 TEST_F(CliTest, SimulateTwoDevicesCutsIntoPassesOrSkipsAWay) {
   const std::string machine = "deploy/hardware/rtx5090-epyc9355.json";
   const auto run = [&](double memory, bool as_json) {
