@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "tests/support/synthetic_segment.h"
 
 namespace moestro::prefill {
@@ -83,6 +86,22 @@ TEST(SimulateRanks, APromptThatDoesNotFitAtOnceIsComputedInPasses) {
   EXPECT_NEAR(static_cast<double>(sent(cut)) / static_cast<double>(sent(whole)), 1, 0.05);
   const absl::Status status = simulate(kCutBytes, kTokens).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+}
+
+// No block boundary lies where a pass begins, so an earlier pass may give a rank more rows than the last gives any.
+TEST(SimulateRanks, EveryPassFitsWhateverTheMemory) {
+  constexpr int64_t kTokens = 64 * 21 + 17;
+  int64_t most_passes = 0;
+  for (double memory = 3e6; memory < 4e6; memory += 2e4) {
+    device::HardwareSpec machine = Machine();
+    machine.gpu_memory_bytes = memory;
+    const auto simulated =
+        SimulateRanks(machine, SmallSpec(), DType::kF8E4M3, model::MlaForm::kUnabsorbed, kTokens,
+                      {.dense_bytes = 1 << 20, .min_pass_rows = 64}, 2, roofline::ExpertParallelism::kStandard);
+    ASSERT_TRUE(simulated.ok()) << memory << " bytes: " << simulated.status();
+    most_passes = std::max(most_passes, simulated->passes);
+  }
+  EXPECT_GT(most_passes, 2);
 }
 
 }  // namespace
