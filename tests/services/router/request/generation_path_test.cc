@@ -157,7 +157,9 @@ TEST(GenerationPathTest, TheWayThatIsAskedForOrAnError) {
   other.downtime = std::chrono::hours(5);
   other.Kill(Role::kPrefill);
   other.roles.ReportDown(Role::kPrefill);
-  EXPECT_TRUE(absl::IsUnavailable(RunJob(other, job).status));
+  result = RunJob(other, job);
+  EXPECT_TRUE(absl::IsUnavailable(result.status));
+  EXPECT_EQ(result.notice.path_reason, "");  // not announced, so that HTTP answers 503
   EXPECT_EQ(other.leases(), 0u);
 }
 
