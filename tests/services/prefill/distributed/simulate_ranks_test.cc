@@ -88,7 +88,7 @@ TEST(SimulateRanks, APromptThatDoesNotFitAtOnceIsComputedInPasses) {
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
 }
 
-// No block boundary lies where a pass begins, so an earlier pass may give a rank more rows than the last gives any.
+// Ranks share whole pages, and a pass may begin inside of one: an earlier pass may give a rank the most rows.
 TEST(SimulateRanks, EveryPassFitsWhateverTheMemory) {
   constexpr int64_t kTokens = 64 * 21 + 17;
   int64_t most_passes = 0;
