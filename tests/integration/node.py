@@ -26,6 +26,7 @@ START_SECONDS = 60
 CLEAR_LEAD = 0.5
 SLOWNESS = 1  # the slowness of the binaries: multiplies limits on what they do
 PATIENCE = 4  # multiplies waits: on a busy machine they take as long as they must
+HANG_SECONDS = 300  # a request that takes longer hangs: no request here needs that, however busy the machine is
 
 
 # Below the ports of outgoing connections: one of these must not take the port between this check and the listening.
@@ -226,7 +227,7 @@ class Node:
             message.token_ids.ids.extend(prompt)
         return message
 
-    def generate(self, prompt, max_tokens=16, timeout=60, temperature=0.0, **fields):
+    def generate(self, prompt, max_tokens=16, timeout=HANG_SECONDS, temperature=0.0, **fields):
         """Runs a request to its end; returns (token ids, text, finished)."""
         call = self.stub.Generate(self.request(prompt, max_tokens, temperature=temperature, **fields), timeout=timeout)
         return collect(call)
@@ -239,7 +240,7 @@ class Node:
         assert min(leads) > CLEAR_LEAD, f"near ties, take another prompt: leads {leads}"
         return ids
 
-    def score(self, token_ids, top=0, timeout=60, way=0):
+    def score(self, token_ids, top=0, timeout=HANG_SECONDS, way=0):
         message = self.api.inference.ScoreRequest(top=top, way=way)
         message.token_ids.ids.extend(token_ids)
         return [s for reply in self.stub.Score(message, timeout=timeout) for s in reply.scores]

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from node import wait_until
+from node import HANG_SECONDS, wait_until
 from test_recovery import LONG_PROMPT, Request
 
 LEASE_SECONDS = 2
@@ -21,7 +21,7 @@ def test_a_long_line_in_front_of_prefill_does_not_time_leases_out(make_node, abs
     with make_node(flags) as node:
         requests = [Request(node, prompt, 4) for prompt in long_prompts(20)]
         for request in requests:
-            request.join(timeout=90)
+            request.join(timeout=HANG_SECONDS)
         assert [r.error for r in requests] == [None] * len(requests)
         waited = max(r.finished.time_to_first_token_seconds for r in requests)
         assert waited > 2 * LEASE_SECONDS, "the line is too short for this test"
@@ -42,7 +42,7 @@ def test_a_stopped_prefill_loses_the_leases_of_its_whole_line(make_node, absorbe
         finally:
             os.kill(node.pid("prefill"), signal.SIGCONT)
             for request in requests:
-                request.join(timeout=90)
+                request.join(timeout=HANG_SECONDS)
 
 
 def test_a_stopped_prefill_does_not_hold_up_an_older_request_in_decode(make_node, absorbed):
@@ -58,12 +58,12 @@ def test_a_stopped_prefill_does_not_hold_up_an_older_request_in_decode(make_node
         youngest.progressed.wait(30)
         os.kill(node.pid("prefill"), signal.SIGSTOP)
         try:
-            older.join(timeout=60)
+            older.join(timeout=HANG_SECONDS)
             assert older.finished is not None, f"stands at {len(older.ids)} of 3000 tokens"
         finally:
             os.kill(node.pid("prefill"), signal.SIGCONT)
             for request in (older, middle, youngest):
-                request.join(timeout=60)
+                request.join(timeout=HANG_SECONDS)
         assert middle.finished.resumed >= 1, "there were pages for all: this shows nothing"
         assert older.ids == middle.ids and len(older.ids) == 3000
         assert len(youngest.ids) == 4

@@ -5,6 +5,7 @@ import json
 import grpc
 import pytest
 
+from node import HANG_SECONDS
 from test_recovery import Request
 
 SYSTEM = [20 + i * 43 % 900 for i in range(3700)]
@@ -69,7 +70,7 @@ def test_a_scope_is_kept_when_decode_dies(make_node, absorbed):
         request.progressed.wait(30)
         node.kill("decode")
         node.start("decode")
-        request.join(timeout=90)
+        request.join(timeout=HANG_SECONDS)
         assert request.error is None and request.finished.resumed == 1
         cached = {scope: node.generate(prompt, 1, cache_scope=scope)[2].usage.cached_tokens for scope in (b"", b"a")}
         assert cached == {b"": 0, b"a": 192}

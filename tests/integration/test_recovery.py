@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from node import Node, wait_until
+from node import HANG_SECONDS, Node, wait_until
 
 BACK_SECONDS = 2.0   # a restarted role must serve again within this
 AFTER_SECONDS = 2.0  # after that a client must have its answer or its error within this
@@ -28,7 +28,7 @@ class Request(threading.Thread):
         self.last_event = None
         self.times = []  # of everything that came, and of the end
         self.call = node.stub.Generate(
-            node.request(prompt, max_tokens, temperature=0.0, ignore_eos=True, **fields), timeout=90)
+            node.request(prompt, max_tokens, temperature=0.0, ignore_eos=True, **fields), timeout=HANG_SECONDS)
         self.start()
 
     def run(self):
@@ -61,8 +61,8 @@ def node(api, bin_dir, tiny_model, absorbed):
 
 @pytest.fixture(scope="module")
 def expected(node):
-    return {"decode": node.generate([1, 50, 60, 70], 1500, ignore_eos=True, timeout=120)[0],
-            "prefill": node.generate(LONG_PROMPT, 20, ignore_eos=True, timeout=120)[0]}
+    return {"decode": node.generate([1, 50, 60, 70], 1500, ignore_eos=True)[0],
+            "prefill": node.generate(LONG_PROMPT, 20, ignore_eos=True)[0]}
 
 
 def restart(node, role):
@@ -82,7 +82,7 @@ def finish(request, back, expected):
         before = request.last_event
         wait_until(lambda: not request.is_alive() or request.last_event != before, AFTER_SECONDS + 1,
                    "the request moves again")
-    request.join(timeout=90)
+    request.join(timeout=HANG_SECONDS)
     assert not request.is_alive(), "the request hangs"
     assert request.ids == expected[:len(request.ids)], "wrong tokens"
     if request.error is not None:
@@ -204,7 +204,7 @@ def test_a_stopped_role_that_nobody_replaces_is_an_error_or_done_without(make_no
             assert not request.is_alive(), "hangs until the client's own deadline"
         finally:
             os.kill(other.pid(role), signal.SIGCONT)
-            request.join(timeout=120)
+            request.join(timeout=HANG_SECONDS)
         if role == "decode":
             assert request.error.code() == grpc.StatusCode.UNAVAILABLE and "decode" in request.error.details()
         else:

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 import node as node_library
-from node import ROLES, Node, wait_until
+from node import HANG_SECONDS, ROLES, Node, wait_until
 from test_deploy import consecutive_free_ports
 from test_recovery import Request
 
@@ -85,7 +85,7 @@ class SupervisedNode(Node):
 def expected(api, bin_dir, tiny_model):
     """The result of each prompt when nothing is stopped."""
     with SupervisedNode(api, bin_dir, tiny_model) as undisturbed:
-        return {tuple(prompt): undisturbed.generate(prompt, count, ignore_eos=True, timeout=240)[0]
+        return {tuple(prompt): undisturbed.generate(prompt, count, ignore_eos=True)[0]
                 for prompt, count in ((SHORT, SHORT_COUNT), (CHUNKED, COUNT), (LONG, COUNT))}
 
 
@@ -171,7 +171,7 @@ def test_stop(node, expected, phase, role):
         wait_until(lambda: not requests[0].is_alive() or len(requests[0].ids) > before + 20, 30, "it goes on")
         requests[0].call.cancel()
     for request in requests:
-        request.join(timeout=60)
+        request.join(timeout=HANG_SECONDS)
         assert not request.is_alive(), "a request hangs"
     silence = longest_silence(requests, stopped)
     assert silence < SILENT_SECONDS * node_library.SLOWNESS, f"nothing for {silence:.1f} s"
