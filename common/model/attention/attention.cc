@@ -19,15 +19,22 @@ void NormInput(const EngineContext& context, const AttentionWeights& weights, co
   });
 }
 
-// residual += o(attn_out)
-void AddAttnOut(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows) {
-  AddLinear(context, weights.o, {context.buffers.attn_out.get(), AttnOutStride(context.spec), rows.count},
-            rows.residual, context.buffers.coded.get());
-  if (weights.o_bias == nullptr) return;
-  const int64_t hidden = context.spec.hidden_size;
-  context.pool.Run(rows.count, [&](int64_t row, int) {
-    context.kernels.axpy(1, weights.o_bias, hidden, rows.residual + row * hidden);
-  });
+// Computes `q` and the `entries` of all rows, and hands these to `store`.
+void Project(const AttentionContext& context, const AttentionWeights& weights, MlaForm form, const RowsView& rows,
+             Projections wanted, StoreEntry store) {
+  NormInput(context, weights, rows);
+  KindOf(context.spec, form).project(context, weights, rows, wanted, store);
+}
+
+// Begins the blocks of the batch's rows, so that their entries may be stored in any order.
+void BeginBlocks(int64_t layer, const CheckedBatch& batch) {
+  for (const SequenceRun& run : batch.runs) {
+    batch.pages(run.begin).BeginBlocks(layer, batch.rows[run.begin].position, batch.rows[run.end - 1].position + 1);
+  }
+}
+
+void StoreRow(int64_t layer, const CheckedBatch& batch, int64_t row, const uint16_t* entry) {
+  batch.pages(row).Store(layer, batch.rows[row].position, entry);
 }
 
 // Rows `part` of a batch, at most the kind's max_rows, whose `queries` are prepared.
@@ -97,19 +104,47 @@ class Attended {
   FlashAttention& flash_;
 };
 
+constexpr Projections kBoth = {.kv = true, .queries = true};
+
 }  // namespace
 
 void RunAttention(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
                   const CheckedBatch& batch, const RowsView& rows) {
+  BeginBlocks(layer, batch);
+  Project(context, weights, batch.form, rows, kBoth,
+          [&](int64_t row, const uint16_t* entry) { StoreRow(layer, batch, row, entry); });
+  AttendRows(context, weights, layer, batch, rows);
+  AddOutputs(context, weights, rows);
+}
+
+void ProjectRows(const AttentionContext& context, const AttentionWeights& weights, MlaForm form, const RowsView& rows) {
+  Project(context, weights, form, rows, kBoth, [](int64_t, const uint16_t*) {});
+}
+
+void StoreEntries(const EngineContext& context, int64_t layer, const CheckedBatch& batch, const uint16_t* entries) {
+  BeginBlocks(layer, batch);
+  const int64_t width = context.spec.kv_dim();
+  context.pool.Run(batch.size(), [&](int64_t row, int) { StoreRow(layer, batch, row, entries + row * width); });
+}
+
+void AttendRows(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
+                const CheckedBatch& batch, const RowsView& rows) {
   const AttentionFunctions& kind = KindOf(context.spec, batch.form);
-  NormInput(context, weights, rows);
-  kind.project(context, weights, layer, batch, rows, {.kv = true, .queries = true});
   for (IndexRange part; part.begin < rows.count; part.begin = part.end) {
     part.end = part.begin + std::min(kind.max_rows, rows.count - part.begin);
     kind.prepare_queries(context, weights, rows, part);
     Attended(context, weights, batch, part).Run(layer);
   }
-  AddAttnOut(context, weights, rows);
+}
+
+void AddOutputs(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows) {
+  AddLinear(context, weights.o, {context.buffers.attn_out.get(), AttnOutStride(context.spec), rows.count},
+            rows.residual, context.buffers.coded.get());
+  if (weights.o_bias == nullptr) return;
+  const int64_t hidden = context.spec.hidden_size;
+  context.pool.Run(rows.count, [&](int64_t row, int) {
+    context.kernels.axpy(1, weights.o_bias, hidden, rows.residual + row * hidden);
+  });
 }
 
 int64_t PairProducts(const weights::ModelSpec& spec, MlaForm form) {
@@ -121,8 +156,9 @@ int64_t SumWidth(const weights::ModelSpec& spec, MlaForm form) { return KindOf(s
 
 void ProjectKv(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
                const CheckedBatch& batch, const RowsView& rows) {
-  NormInput(context, weights, rows);
-  KindOf(context.spec, batch.form).project(context, weights, layer, batch, rows, {.kv = true});
+  BeginBlocks(layer, batch);
+  Project(context, weights, batch.form, rows, {.kv = true},
+          [&](int64_t row, const uint16_t* entry) { StoreRow(layer, batch, row, entry); });
 }
 
 int64_t PartRows(const weights::ModelSpec& spec, MlaForm form, int64_t tile_rows) {
@@ -135,11 +171,9 @@ AttentionSums PartSums(const weights::ModelSpec& spec, MlaForm form, int64_t row
 
 void BeginAttention(const AttentionContext& context, const AttentionWeights& weights, const CheckedBatch& batch,
                     const RowsView& rows, AttentionSums& sums) {
-  const AttentionFunctions& kind = KindOf(context.spec, batch.form);
-  NormInput(context, weights, rows);
-  kind.project(context, weights, /*layer=*/0, batch, rows, {.queries = true});
+  Project(context, weights, batch.form, rows, {.queries = true}, [](int64_t, const uint16_t*) {});
   sums.Clear(rows.count * context.spec.num_heads, SumWidth(context.spec, batch.form));
-  kind.prepare_queries(context, weights, rows, {0, rows.count});
+  KindOf(context.spec, batch.form).prepare_queries(context, weights, rows, {0, rows.count});
 }
 
 void AttendTo(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
@@ -150,7 +184,7 @@ void AttendTo(const AttentionContext& context, const AttentionWeights& weights, 
 void FinishAttention(const AttentionContext& context, const AttentionWeights& weights, const CheckedBatch& batch,
                      const RowsView& rows, const AttentionSums& sums) {
   Attended(context, weights, batch, {0, rows.count}).Finish(sums);
-  AddAttnOut(context, weights, rows);
+  AddOutputs(context, weights, rows);
 }
 
 }  // namespace moestro::model

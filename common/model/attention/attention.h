@@ -18,12 +18,25 @@ namespace moestro::model {
 void RunAttention(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
                   const CheckedBatch& batch, const RowsView& rows);
 
+// The same in three parts, which may be computed on different devices: each on buffers of its own, between which the
+// caller moves `q`, `entries` and `attn_out`.
+//
+// Computes the rows' `q` and `entries`. Changes rows.x.
+void ProjectRows(const AttentionContext& context, const AttentionWeights& weights, MlaForm form, const RowsView& rows);
+// Writes `entries`, BF16 [rows, kv_dim], into the rows' pages of this layer.
+void StoreEntries(const EngineContext& context, int64_t layer, const CheckedBatch& batch, const uint16_t* entries);
+// Computes `attn_out` from `q`, which it changes, and the pages. Uses cosine and sine of the rows.
+void AttendRows(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
+                const CheckedBatch& batch, const RowsView& rows);
+// residual += output projection of `attn_out`
+void AddOutputs(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows);
+
 // Multiplications per head, query and visible token: scores, and sums of values.
 int64_t PairProducts(const weights::ModelSpec& spec, MlaForm form);
 // Elements of a head's sum over visible tokens.
 int64_t SumWidth(const weights::ModelSpec& spec, MlaForm form);
 
-// The same in parts, for a context that arrives in parts (context parallelism). Call ProjectKv for all rows. Then, for
+// Attention in parts, for a context that arrives in parts (context parallelism). Call ProjectKv for all rows. Then, for
 // at most PartRows rows at a time, call BeginAttention, AttendTo for each part, FinishAttention. REQUIRES: the residual
 // does not change in between.
 //

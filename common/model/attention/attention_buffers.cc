@@ -15,7 +15,7 @@ void AttentionBuffers::Visit(const weights::ModelSpec& spec, int64_t max_rows, i
   take(q_a_bf16, max_rows * spec.q_lora_rank);
   take(q, max_rows * spec.num_heads * spec.qk_head_dim());
   take(kv, max_rows * spec.kv_dim());
-  take(entries, has_latents ? 0 : max_rows * spec.kv_dim());
+  take(entries, max_rows * spec.kv_dim());
   take(queries, spec.num_heads * std::max(max_rows * spec.qk_head_dim(), absorbed_queries));
   take(latents, kAbsorbedRows * spec.num_heads * spec.kv_lora_rank);
   take(attn_out, max_rows * AttnOutStride(spec));

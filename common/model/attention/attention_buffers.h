@@ -37,7 +37,7 @@ struct AttentionBuffers {
   Buffer<uint16_t> q_a_bf16;     // [R, q_lora_rank]
   Buffer<float> q;               // [R, A, qk_head_dim]
   Buffer<float> kv;              // MLA: [R, kv_dim]; GQA: keys of all rows, then values, each [R, kv_dim / 2]
-  Buffer<uint16_t> entries;      // GQA: [R, kv_dim]: the rows' entries in the cache
+  Buffer<uint16_t> entries;      // [R, kv_dim]: the rows' entries in the cache
   Buffer<uint16_t> queries;      // [kv heads, R, group, qk_head_dim]; absorbed [kAbsorbedRows, A, kv_dim]
   Buffer<uint16_t> latents;      // [kAbsorbedRows, A, kv_lora_rank]: sums of the absorbed form
   Buffer<uint16_t> attn_out;     // [R, AttnOutStride]

@@ -50,8 +50,8 @@ int64_t RowsTogether(const AttentionContext& context, int64_t rows) {
   return std::clamp<int64_t>(rows / (8 * context.pool.threads()), 1, 16);
 }
 
-void Project(const AttentionContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
-             const RowsView& rows, Projections wanted) {
+void Project(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows, Projections wanted,
+             StoreEntry store) {
   const weights::ModelSpec& spec = context.spec;
   const int64_t width = KeysWidth(spec);
   float* keys = context.buffers.kv.get();
@@ -61,10 +61,7 @@ void Project(const AttentionContext& context, const AttentionWeights& weights, i
   RunLinears(context, std::span(jobs).subspan(wanted.queries ? 0 : 1, (wanted.queries ? 1 : 0) + (wanted.kv ? 2 : 0)),
              context.buffers.coded.get());
   if (!wanted.kv) return;
-  for (const SequenceRun& run : batch.runs) {
-    batch.pages(run.begin).BeginBlocks(layer, batch.rows[run.begin].position, batch.rows[run.end - 1].position + 1);
-  }
-  const auto store = [&](int64_t row) {
+  const auto finish = [&](int64_t row) {
     uint16_t* entry = context.buffers.entries.get() + row * spec.kv_dim();
     float* row_keys = keys + row * width;
     float* row_values = values + row * width;
@@ -74,12 +71,12 @@ void Project(const AttentionContext& context, const AttentionWeights& weights, i
     RotateHeads(spec, rows, row, spec.num_kv_heads, row_keys);
     context.kernels.to_bf16(row_keys, width, entry);
     context.kernels.to_bf16(row_values, width, entry + width);
-    batch.pages(row).Store(layer, batch.rows[row].position, entry);
+    store(row, entry);
   };
   const int64_t together = RowsTogether(context, rows.count);
   context.pool.Run(CeilDiv(rows.count, together), [&](int64_t task, int) {
     const int64_t end = std::min(rows.count, (task + 1) * together);
-    for (int64_t row = task * together; row < end; ++row) store(row);
+    for (int64_t row = task * together; row < end; ++row) finish(row);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "absl/functional/function_ref.h"
 #include "common/base/math.h"
 #include "common/model/attention/attention_buffers.h"
 #include "common/model/attention/flash_attention.h"
@@ -18,15 +19,18 @@ struct Projections {
   bool queries = false;
 };
 
+// Takes a row's entry in the cache, BF16 [kv_dim]. Called for rows in any order, by any worker.
+using StoreEntry = absl::FunctionRef<void(int64_t row, const uint16_t* entry)>;
+
 // All functions work on context.buffers.
 struct AttentionFunctions {
   // The shape for FlashAttention.
   AttentionShape (*shape)(const weights::ModelSpec& spec);
   // Rows whose `queries` are held at once.
   int64_t max_rows = std::numeric_limits<int64_t>::max();
-  // From rows.x, computes the rows' KV of this layer into their pages, and `q`.
-  void (*project)(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
-                  const CheckedBatch& batch, const RowsView& rows, Projections wanted);
+  // From rows.x, computes the rows' `entries`, each of which is then handed to `store`, and `q`.
+  void (*project)(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows,
+                  Projections wanted, StoreEntry store);
   // Prepares `queries` of `part`, at most max_rows of the rows, from `q`, which is changed.
   void (*prepare_queries)(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows,
                           IndexRange part);
@@ -50,8 +54,8 @@ inline const AttentionFunctions& KindOf(const weights::ModelSpec& spec, MlaForm 
 }
 
 // AttentionFunctions::project of both forms of MLA.
-void ProjectLatents(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
-                    const CheckedBatch& batch, const RowsView& rows, Projections wanted);
+void ProjectLatents(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows,
+                    Projections wanted, StoreEntry store);
 // Rotates the qk_rope_head_dim elements of a query or key to the row's position.
 void RotateToRow(const AttentionContext& context, const RowsView& rows, int64_t row, float* x);
 

@@ -7,8 +7,8 @@ namespace moestro::model {
 namespace {
 
 // The row's cache entry: the normalised latent, then the rotated key, which is not normalised.
-void StoreLatent(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows, int64_t row,
-                 uint16_t* entry) {
+void EntryOf(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows, int64_t row,
+             uint16_t* entry) {
   const weights::ModelSpec& spec = context.spec;
   float* latent = context.buffers.kv.get() + row * spec.kv_dim();
   float* key = latent + spec.kv_lora_rank;
@@ -28,8 +28,8 @@ void NormQueryRank(const AttentionContext& context, const AttentionWeights& weig
 
 }  // namespace
 
-void ProjectLatents(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
-                    const CheckedBatch& batch, const RowsView& rows, Projections wanted) {
+void ProjectLatents(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows,
+                    Projections wanted, StoreEntry store) {
   const AttentionBuffers& buffers = context.buffers;
   const LinearInput x{rows.x, context.spec.hidden_size, rows.count};
   const int64_t rank = context.spec.q_lora_rank;
@@ -39,7 +39,9 @@ void ProjectLatents(const AttentionContext& context, const AttentionWeights& wei
              buffers.coded.get());
   context.pool.Run(rows.count, [&](int64_t row, int) {
     if (wanted.kv) {
-      StoreLatent(context, weights, rows, row, batch.pages(row).Token(layer, batch.rows[row].position));
+      uint16_t* const entry = buffers.entries.get() + row * context.spec.kv_dim();
+      EntryOf(context, weights, rows, row, entry);
+      store(row, entry);
     }
     if (wants_q_a) NormQueryRank(context, weights, row);
   });

@@ -9,8 +9,8 @@
 
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
+#include "common/device/signals.h"
 #include "common/device/staging.h"
-#include "services/prefill/stream/signals.h"
 
 namespace moestro::prefill {
 namespace {
@@ -23,6 +23,13 @@ using device::Stream;
 // Steps that may be on the compute stream or waiting to be released: so many pairs of events there are. It bounds how
 // long a cancelled run goes on.
 constexpr int64_t kStepWindow = 64;
+
+// Who tells whom how far it is (device::RunSignals).
+enum Counter : size_t {
+  kStaged,    // loader → model     stagings whose copies are on the load stream, their ON events recorded
+  kLaunched,  // model → unloader   steps that are on the compute stream, their OFF events recorded
+  kReleased,  // unloader → all     steps that are done, the memory of their modules free
+};
 
 // When something began and when it was done.
 struct EventPair {
@@ -46,7 +53,7 @@ class Pipeline {
         schedule_(schedule),
         compute_(compute),
         report_(report),
-        signals_(device, std::ssize(schedule.stagings), std::ssize(schedule.steps)) {}
+signals_(device, std::array{std::ssize(schedule.stagings), std::ssize(schedule.steps), std::ssize(schedule.steps)}) {}
 
   // Memory, events and streams. RESOURCE_EXHAUSTED if they do not fit.
   absl::Status Prepare() {
@@ -115,7 +122,7 @@ class Pipeline {
         MOE_RETURN_IF_ERROR(load_stream_->CopyToDevice(BaseOf(staging) + range.offset, range.source, range.bytes));
       }
       MOE_RETURN_IF_ERROR(load_stream_->Record(*events.end));
-      signals_.Add(RunSignals::kStaged);
+      signals_.Add(kStaged);
     }
     return absl::OkStatus();
   }
@@ -123,7 +130,7 @@ class Pipeline {
   absl::Status WaitForMemory(const Staging& staging) {
     if (staging.after_step < 0) return signals_.status();
     const double begin = device_.Now();
-    MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kReleased, staging.after_step));
+    MOE_RETURN_IF_ERROR(signals_.WaitFor(kReleased, staging.after_step));
     const double end = device_.Now();
     slot_wait_seconds_ += end - begin;
     const engine::Module& module = *staging.module;
@@ -141,7 +148,7 @@ class Pipeline {
                        absl::FunctionRef<bool(const Step& next)> ends_before) {
     int64_t reported = 0;
     const auto poll = [&] {
-      const int64_t released = signals_.count(RunSignals::kReleased);
+      const int64_t released = signals_.count(kReleased);
       while (reported < released) on_released(schedule_.steps[reported++]);
       return interrupted();
     };
@@ -154,13 +161,13 @@ class Pipeline {
         break;
       }
       const int64_t former = std::max(s - kStepWindow, schedule_.steps[s].after_step);
-      if (former >= 0) MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kReleased, former, poll));
+      if (former >= 0) MOE_RETURN_IF_ERROR(signals_.WaitFor(kReleased, former, poll));
       const int64_t staged = schedule_.steps[s].staged;
-      if (staged > 0) MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kStaged, staged - 1, poll));
+      if (staged > 0) MOE_RETURN_IF_ERROR(signals_.WaitFor(kStaged, staged - 1, poll));
       MOE_RETURN_IF_ERROR(LaunchStep(s));
-      signals_.Add(RunSignals::kLaunched);
+      signals_.Add(kLaunched);
     }
-    if (count > 0) MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kReleased, count - 1, poll));
+    if (count > 0) MOE_RETURN_IF_ERROR(signals_.WaitFor(kReleased, count - 1, poll));
     while (reported < count) on_released(schedule_.steps[reported++]);
     return absl::OkStatus();
   }
@@ -184,7 +191,7 @@ class Pipeline {
     double last_end = report_.begin;  // of the step before
     for (int64_t s = 0; s < std::ssize(schedule_.steps); ++s) {
       const Step& step = schedule_.steps[s];
-      MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kLaunched, s));
+      MOE_RETURN_IF_ERROR(signals_.WaitFor(kLaunched, s));
       MOE_RETURN_IF_ERROR(StepEvents(s).end->Wait());
       if (step.kind == engine::StepKind::kAttention) {
         MOE_RETURN_IF_ERROR(compute_.Store(step, *unload_stream_));
@@ -192,7 +199,7 @@ class Pipeline {
       }
       MOE_RETURN_IF_ERROR(Account(s, last_end));
       last_end = StepEvents(s).end->Seconds();
-      signals_.Add(RunSignals::kReleased);
+      signals_.Add(kReleased);
     }
     return absl::OkStatus();
   }
@@ -242,7 +249,7 @@ class Pipeline {
   const Schedule& schedule_;
   engine::StepCompute& compute_;
   PipelineReport& report_;
-  RunSignals signals_;
+  device::RunSignals signals_;
 
   Memory ring_;
   Memory dense_;

@@ -1,0 +1,349 @@
+#include "services/decode/throughput/batch_forward.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+
+namespace moestro::decode {
+namespace {
+
+// Of what is left beside the arrays of a step, the part for the cache, where the device attends.
+constexpr int64_t kCacheShare = 4;
+constexpr int64_t kMemoryAlignment = 4096;
+// More gain nothing: each is a task of every kind in every layer.
+constexpr int64_t kMostMicroBatches = 64;
+
+// Bytes of the arrays of AttentionIo, one behind the other.
+struct IoBytes {
+  IoBytes(const weights::ModelSpec& spec, int64_t rows)
+      : queries(RoundUp(rows * engine::AttentionIo::QueryWidth(spec) * 4, kMemoryAlignment)),
+        entries(RoundUp(rows * spec.kv_dim() * 2, kMemoryAlignment)),
+        outputs(RoundUp(rows * engine::AttentionIo::OutputWidth(spec) * 2, kMemoryAlignment)) {}
+  int64_t total() const { return queries + entries + outputs; }
+  int64_t queries;
+  int64_t entries;
+  int64_t outputs;
+};
+
+engine::AttentionIo IoAt(uint8_t* base, const IoBytes& bytes) {
+  return {reinterpret_cast<float*>(base), reinterpret_cast<uint16_t*>(base + bytes.queries),
+          reinterpret_cast<uint16_t*>(base + bytes.queries + bytes.entries)};
+}
+
+std::vector<engine::Module> ExpertModules(const weights::ModelSpec& spec, const model::ModelWeights& weights) {
+  std::vector<engine::Module> modules =
+      engine::ListModules(spec, weights, model::MlaForm::kAbsorbed, /*head_bytes=*/int64_t{1} << 30);
+  std::erase_if(modules, [](const engine::Module& module) { return module.kind != engine::ModuleKind::kExpert; });
+  return modules;
+}
+
+int64_t BlockBytes(const weights::ModelSpec& spec) {
+  return kv::KvGeometry{.num_layers = 1, .kv_dim = spec.kv_dim(), .kv_heads = spec.num_kv_heads}.page_bytes();
+}
+
+absl::Status Copy(device::Stream& stream, auto* to, const auto* from, int64_t count, bool to_device) {
+  auto* const target = reinterpret_cast<uint8_t*>(to);
+  const auto* const source = reinterpret_cast<const uint8_t*>(from);
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(*from));
+  return to_device ? stream.CopyToDevice(target, source, bytes) : stream.CopyToHost(target, source, bytes);
+}
+
+}  // namespace
+
+// What a step's tasks are.
+class BatchForward::Work final : public TaskWork {
+ public:
+  explicit Work(BatchForward& forward) : its_(forward) {}
+
+  absl::Status Launch(const Task& task, device::Stream& stream) override {
+    const auto part = static_cast<size_t>(task.part);
+    switch (task.kind) {
+      case TaskKind::kPreAttention:
+        if (task.layer == 0 && task.part == 0) MOE_RETURN_IF_ERROR(its_.compute_->Embed(stream));
+        return its_.compute_->PreAttention(task.layer, part, stream);
+      case TaskKind::kAttend:
+        return its_.compute_->Attend(task.layer, part, Caches(task.layer), stream);
+      case TaskKind::kPostAttention:
+        return its_.compute_->PostAttention(task.layer, part, stream);
+      case TaskKind::kLoadPage:
+        return LoadPage(task, stream);
+      case TaskKind::kLoadCache:
+        return LoadCache(task, stream);
+      case TaskKind::kLoadOutputs:
+        return LoadOutputs(part, stream);
+      default:
+        return Offload(part, stream);
+    }
+  }
+
+  absl::Status Do(const Task& task) override {
+    const auto part = static_cast<size_t>(task.part);
+    if (task.kind == TaskKind::kStoreEntries) {
+      its_.attention_.Store(task.layer, part);
+    } else {
+      its_.attention_.Run(task.layer, part);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::vector<kv::KvPages>& Caches(int64_t layer) const {
+    return its_.device_caches_[static_cast<size_t>(layer % 2)];
+  }
+  absl::Status LoadPage(const Task& task, device::Stream& stream) {
+    const WeightPages& pages = its_.pages_;
+    const int64_t layer = task.layer == its_.spec_.num_layers ? pages.streamed().front() : task.layer;
+    uint8_t* const place = its_.memory_.layers.data() + its_.PlaceOf(task.layer) * pages.place_bytes();
+    for (const engine::StagedRange& range : pages.Page(layer, task.part, its_.list_->shape.micro_batches)) {
+      MOE_RETURN_IF_ERROR(stream.CopyToDevice(place + range.offset, range.source, range.bytes));
+    }
+    return absl::OkStatus();
+  }
+  // The blocks that have earlier tokens.
+  absl::Status LoadCache(const Task& task, device::Stream& stream) {
+    const int64_t bytes = BlockBytes(its_.spec_);
+    const model::CheckedBatch& rows = its_.micro_batches_[static_cast<size_t>(task.part)].rows;
+    for (const model::SequenceRun& run : rows.runs) {
+      const kv::KvPages& device = Caches(task.layer)[static_cast<size_t>(rows.rows[run.begin].sequence)];
+      const int64_t blocks = CeilDiv(rows.rows[run.begin].position, kv::kPageTokens);
+      for (int64_t block = 0; block < blocks; ++block) {
+        MOE_RETURN_IF_ERROR(
+            stream.CopyToDevice(reinterpret_cast<uint8_t*>(device.Block(0, block)),
+                                reinterpret_cast<const uint8_t*>(rows.pages(run.begin).Block(task.layer, block)), bytes));
+      }
+    }
+    return absl::OkStatus();
+  }
+  absl::Status LoadOutputs(size_t part, device::Stream& stream) {
+    const engine::MicroBatch& batch = its_.micro_batches_[part];
+    const int64_t width = engine::AttentionIo::OutputWidth(its_.spec_), first = batch.first_row * width;
+    return Copy(stream, its_.device_io_.outputs + first, its_.host_io_.outputs + first, batch.rows.size() * width,
+                /*to_device=*/true);
+  }
+  absl::Status Offload(size_t part, device::Stream& stream) {
+    const engine::MicroBatch& batch = its_.micro_batches_[part];
+    const auto copy = [&](auto* to, const auto* from, int64_t width) {
+      return Copy(stream, to + batch.first_row * width, from + batch.first_row * width, batch.rows.size() * width,
+                  /*to_device=*/false);
+    };
+    const engine::AttentionIo& host = its_.host_io_;
+    MOE_RETURN_IF_ERROR(copy(host.entries, its_.device_io_.entries, its_.spec_.kv_dim()));
+    if (its_.list_->attends_on_device) return absl::OkStatus();
+    return copy(host.queries, its_.device_io_.queries, engine::AttentionIo::QueryWidth(its_.spec_));
+  }
+
+  BatchForward& its_;
+};
+
+BatchForward::BatchForward(const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                           const CpuKernels& kernels, WorkerPool& workers, device::Device& device,
+                           const Options& options, WeightPages pages, device::PinnedBuffer<uint8_t> host_io)
+    : spec_(spec),
+      weights_(weights),
+      device_(device),
+      options_(options),
+      pages_(std::move(pages)),
+      host_memory_(std::move(host_io)),
+      host_io_(IoAt(host_memory_.get(), IoBytes(spec, options.max_rows))),
+      on_device_(weights),
+      attention_(spec, weights, kernels, workers, options.max_rows) {}
+
+absl::StatusOr<std::unique_ptr<BatchForward>> BatchForward::Create(
+    const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels, WorkerPool& workers,
+    device::Device& device, const MakeCompute& make_compute, const Options& options) {
+  MOE_CHECK(options.max_rows > 0);
+  const IoBytes io(spec, options.max_rows);
+  int64_t left = options.memory_bytes - io.total();
+  if (left <= 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("queries and outputs of %d rows take %d bytes of device memory, of which there are %d",
+                        options.max_rows, io.total(), options.memory_bytes));
+  }
+  // Two places for caches, of whole blocks.
+  const int64_t block = BlockBytes(spec);
+  const int64_t cache_bytes = AttendsOnDevice(options.schedule) ? left / kCacheShare / 2 / block * block : 0;
+  left -= 2 * cache_bytes;
+  MOE_ASSIGN_OR_RETURN(WeightPages pages, WeightPages::ForMemory(ExpertModules(spec, weights), left));
+
+  MOE_ASSIGN_OR_RETURN(auto host_io, device::PinnedBuffer<uint8_t>::Create(device, io.total()));
+  std::unique_ptr<BatchForward> forward(new BatchForward(spec, weights, kernels, workers, device, options,
+                                                         std::move(pages), std::move(host_io)));
+  MOE_ASSIGN_OR_RETURN(forward->pipeline_, BatchPipeline::Create(device));
+  MOE_RETURN_IF_ERROR(forward->Allocate(cache_bytes));
+  MOE_RETURN_IF_ERROR(forward->LoadResident());
+  forward->PlaceExperts(0);
+  MOE_ASSIGN_OR_RETURN(forward->compute_, make_compute(forward->on_device_));
+  return forward;
+}
+
+absl::Status BatchForward::Allocate(int64_t cache_bytes) {
+  const IoBytes io(spec_, options_.max_rows);
+  MOE_ASSIGN_OR_RETURN(memory_.io, device_.Allocate(io.total(), "queries and outputs of attention"));
+  device_io_ = IoAt(memory_.io.data(), io);
+  cache_bytes_ = cache_bytes;
+  MOE_ASSIGN_OR_RETURN(memory_.caches, device_.Allocate(2 * cache_bytes, "caches of two micro-batches"));
+  page_numbers_.resize(static_cast<size_t>(cache_bytes / BlockBytes(spec_)));
+  std::iota(page_numbers_.begin(), page_numbers_.end(), 0);
+  MOE_ASSIGN_OR_RETURN(memory_.resident, device_.Allocate(pages_.resident_bytes(), "routed experts that stay"));
+  MOE_ASSIGN_OR_RETURN(memory_.layers, device_.Allocate(2 * pages_.place_bytes(), "routed experts of two layers"));
+  return absl::OkStatus();
+}
+
+int64_t BatchForward::device_bytes() const {
+  return memory_.io.bytes() + memory_.caches.bytes() + memory_.resident.bytes() + memory_.layers.bytes();
+}
+
+absl::Status BatchForward::LoadResident() {
+  device::Stream& stream = pipeline_->stream();
+  for (const WeightPages::Expert& expert : pages_.places()) {
+    for (const engine::StagedRange& range : expert.module->image.ranges) {
+      if (!expert.resident) continue;
+      MOE_RETURN_IF_ERROR(stream.CopyToDevice(memory_.resident.data() + expert.offset + range.offset, range.source,
+                                              range.bytes));
+    }
+  }
+  return stream.Synchronize();
+}
+
+int64_t BatchForward::PlaceOf(int64_t layer) const {
+  const auto at = std::ranges::lower_bound(pages_.streamed(), layer) - pages_.streamed().begin();
+  return (first_place_ + at) % 2;
+}
+
+void BatchForward::PlaceExperts(int64_t first_place) {
+  first_place_ = first_place;
+  for (const WeightPages::Expert& expert : pages_.places()) {
+    const uint8_t* const base =
+        expert.resident ? memory_.resident.data()
+                        : memory_.layers.data() + PlaceOf(expert.module->layer) * pages_.place_bytes();
+    on_device_.layers[static_cast<size_t>(expert.module->layer)]
+        .feed_forward.experts[static_cast<size_t>(expert.module->index)] =
+        engine::StagedModule{expert.module, base + expert.offset}.Expert(weights_);
+  }
+}
+
+kv::KvPages BatchForward::DevicePages(const kv::KvPages& pages, int64_t blocks, uint8_t* base, int64_t first) const {
+  kv::KvGeometry geometry = pages.geometry();
+  geometry.num_layers = 1;
+  return {geometry, base, std::span(page_numbers_).subspan(static_cast<size_t>(first), static_cast<size_t>(blocks))};
+}
+
+absl::Status BatchForward::CutIntoParts() {
+  const std::vector<model::SequenceRun>& runs = batch_.runs;
+  std::vector<int64_t> blocks;
+  for (const model::SequenceRun& run : runs) blocks.push_back(batch_.rows[run.end - 1].position / kv::kPageTokens + 1);
+  const bool whole = options_.schedule == BatchSchedule::kWholeLayer;
+  const auto room = static_cast<int64_t>(page_numbers_.size());  // of blocks, in a place
+  const int64_t micro_batch = whole ? std::ssize(runs) : MicroBatch();
+  BatchingLimits limits{.micro_batches = CeilDiv(std::ssize(runs), micro_batch),
+                        .sequences = micro_batch,
+                        .tokens = AttendsOnDevice(options_.schedule) ? room : std::numeric_limits<int64_t>::max()};
+  MicroBatches cut = CutIntoMicroBatches(blocks, limits);
+  while (!cut.left_over.empty()) {
+    if (whole || limits.micro_batches == std::ssize(runs)) {
+      const int64_t most = std::ranges::max(blocks);
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "the device has room for the cache of %d tokens, and %s; take a schedule with attention on the host",
+          room * kv::kPageTokens,
+          whole ? "all sequences together have more" : absl::StrFormat("one sequence has %d", most * kv::kPageTokens)));
+    }
+    ++limits.micro_batches;
+    cut = CutIntoMicroBatches(blocks, limits);
+  }
+
+  rows_.clear();
+  rows_.reserve(batch_.rows.size());  // micro-batches have spans of it
+  places_.resize(batch_.rows.size());
+  micro_batches_.resize(cut.batches.size());
+  const bool on_device = AttendsOnDevice(options_.schedule);
+  for (std::vector<kv::KvPages>& caches : device_caches_) caches.assign(on_device ? batch_.sequences.size() : 0, {});
+  for (size_t part = 0; part < cut.batches.size(); ++part) {
+    engine::MicroBatch& micro = micro_batches_[part];
+    micro = {.rows = {.rows = {}, .sequences = batch_.sequences, .runs = {}, .form = batch_.form},
+             .first_row = std::ssize(rows_)};
+    int64_t block = 0;
+    for (const int32_t index : cut.batches[part]) {
+      const model::SequenceRun& run = runs[static_cast<size_t>(index)];
+      const int64_t begin = std::ssize(rows_) - micro.first_row;
+      for (int64_t row = run.begin; row < run.end; ++row) {
+        places_[static_cast<size_t>(row)] = std::ssize(rows_);
+        rows_.push_back(batch_.rows[row]);
+      }
+      micro.rows.runs.push_back({begin, begin + run.end - run.begin});
+      if (!on_device) continue;
+      const int64_t count = blocks[static_cast<size_t>(index)];
+      for (size_t layer = 0; layer < 2; ++layer) {
+        const size_t place = (layer * cut.batches.size() + part) % 2;
+        device_caches_[layer][static_cast<size_t>(batch_.rows[run.begin].sequence)] = DevicePages(
+            batch_.pages(run.begin), count, memory_.caches.data() + static_cast<int64_t>(place) * cache_bytes_, block);
+      }
+      block += count;
+    }
+    micro.rows.rows = std::span(rows_).subspan(static_cast<size_t>(micro.first_row));
+  }
+  return absl::OkStatus();
+}
+
+int64_t BatchForward::MicroBatch() {
+  if (!costs_) return micro_batch_;
+  BatchSize step;
+  for (const model::EngineRow& row : batch_.rows) step = step + BatchSize{1, row.position + 1};
+  // Not all numbers: a forecast of many layers and micro-batches takes a millisecond, and the best is flat.
+  const int64_t sequences = std::ssize(batch_.runs);
+  int64_t best = 0;
+  for (int64_t parts = 1; parts <= sequences && parts <= kMostMicroBatches; parts += parts < 4 ? 1 : parts / 2) {
+    const double seconds = costs_->Even(ListOf(parts), step).seconds;
+    if (best > 0 && seconds >= forecast_seconds_) continue;
+    best = parts;
+    forecast_seconds_ = seconds;
+  }
+  return CeilDiv(sequences, best);
+}
+
+const TaskList& BatchForward::ListOf(int64_t micro_batches) {
+  const auto [list, is_new] = lists_.try_emplace({micro_batches, first_is_there_});
+  if (is_new) {
+    list->second = ListTasks(options_.schedule, {.layers = spec_.num_layers,
+                                                 .streamed = pages_.streamed(),
+                                                 .micro_batches = micro_batches,
+                                                 .first_is_there = first_is_there_});
+    MOE_CHECK(CheckTasks(list->second).ok());
+  }
+  return list->second;
+}
+
+std::vector<BatchSize> BatchForward::Sizes() const {
+  std::vector<BatchSize> sizes;
+  for (const engine::MicroBatch& batch : micro_batches_) {
+    BatchSize& size = sizes.emplace_back();
+    for (const model::EngineRow& row : batch.rows.rows) size = size + BatchSize{1, row.position + 1};
+  }
+  return sizes;
+}
+
+absl::Status BatchForward::Forward(const model::ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+                                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  MOE_RETURN_IF_ERROR(compute_->CheckForm(batch.form));
+  MOE_RETURN_IF_ERROR(model::CheckBatch(spec_, max_rows(), batch, batch_));
+  MOE_RETURN_IF_ERROR(CutIntoParts());
+  list_ = &ListOf(std::ssize(micro_batches_));
+  forecast_seconds_ = costs_ ? costs_->Of(*list_, Sizes()).seconds : 0;
+  compute_->Begin(micro_batches_, device_io_);
+  attention_.Begin(micro_batches_, host_io_);
+  Work work(*this);
+  const absl::Status status = pipeline_->Run(*list_, work, interrupted, times_);
+  first_is_there_ = status.ok() && !pages_.streamed().empty();
+  MOE_RETURN_IF_ERROR(status);
+  PlaceExperts((first_place_ + std::ssize(pages_.streamed())) % 2);
+  const absl::Status logits = compute_->Logits(batch_.rows, places_, pipeline_->stream(), on_logits);
+  if (logits.ok()) return logits;
+  first_is_there_ = false;
+  return pipeline_->Renew(logits);
+}
+
+}  // namespace moestro::decode

@@ -1,0 +1,125 @@
+// A step of a batch whose experts do not fit the device: "MoE-Lightning", section 4.1. Their weights come layer by
+// layer, once for all micro-batches; the host attends to the cache where it lies.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/device/pinned_buffer.h"
+#include "common/engine/batch_compute.h"
+#include "common/kernels/cpu/kernels.h"
+#include "common/model/binding.h"
+#include "common/platform/worker_pool.h"
+#include "services/decode/forward_pass.h"
+#include "services/decode/throughput/cpu_attention.h"
+#include "services/decode/throughput/pipeline.h"
+#include "services/decode/throughput/request_batching.h"
+#include "services/decode/throughput/step_costs.h"
+#include "services/decode/throughput/task_list.h"
+#include "services/decode/throughput/weight_pages.h"
+
+namespace moestro::decode {
+
+class BatchForward final : public ForwardPass {
+ public:
+  struct Options {
+    int64_t max_rows = 0;
+    BatchSchedule schedule = BatchSchedule::kCgoPipe;
+    int64_t memory_bytes = 0;  // of the device, for all that the steps hand over and for routed experts
+  };
+  // Makes what computes on the device, with weights of which the routed experts are there.
+  using MakeCompute = std::function<absl::StatusOr<std::unique_ptr<engine::BatchCompute>>(const model::ModelWeights&)>;
+
+  // All but the options must outlive it. RESOURCE_EXHAUSTED names what does not fit into memory_bytes.
+  static absl::StatusOr<std::unique_ptr<BatchForward>> Create(const weights::ModelSpec& spec,
+                                                              const model::ModelWeights& weights,
+                                                              const CpuKernels& kernels, WorkerPool& workers,
+                                                              device::Device& device, const MakeCompute& make_compute,
+                                                              const Options& options);
+
+  const weights::ModelSpec& spec() const override { return spec_; }
+  int64_t max_rows() const override { return options_.max_rows; }
+  // The bits are the engine's, if the kernels are, whatever the schedule, the micro-batches and the experts that stay.
+  absl::Status Forward(const model::ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
+
+  // Sequences of a micro-batch at most, from the next step.
+  void set_micro_batch(int64_t sequences) { micro_batch_ = sequences; }
+  // From the next step, so many that the step takes least by these costs.
+  void set_costs(const StepCosts& costs) { costs_ = costs; }
+
+  const WeightPages& pages() const { return pages_; }
+  // All that it takes of the device, allocated at the start.
+  int64_t device_bytes() const;
+  // Of the last step.
+  const StepTimes& times() const { return times_; }
+  double forecast_seconds() const { return forecast_seconds_; }  // 0 without costs
+  const TaskList& tasks() const { return *list_; }
+
+ private:
+  class Work;
+  struct DeviceMemory {
+    device::Memory io;
+    device::Memory caches;    // two places, one behind the other
+    device::Memory resident;  // experts that stay
+    device::Memory layers;    // two places, one behind the other
+  };
+
+  BatchForward(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels,
+               WorkerPool& workers, device::Device& device, const Options& options, WeightPages pages,
+               device::PinnedBuffer<uint8_t> host_io);
+  absl::Status Allocate(int64_t cache_bytes);
+  absl::Status LoadResident();
+  // Routed experts of streamed layers lie in two places in turn, the first layer's in this one.
+  void PlaceExperts(int64_t first_place);
+  int64_t PlaceOf(int64_t layer) const;
+  absl::Status CutIntoParts();
+  // Sequences of one at most, in this step.
+  int64_t MicroBatch();
+  std::vector<BatchSize> Sizes() const;
+  const TaskList& ListOf(int64_t micro_batches);
+  kv::KvPages DevicePages(const kv::KvPages& pages, int64_t blocks, uint8_t* base, int64_t first) const;
+
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;  // on the host
+  device::Device& device_;
+  const Options options_;
+  const WeightPages pages_;
+  const device::PinnedBuffer<uint8_t> host_memory_;
+  const engine::AttentionIo host_io_;
+  DeviceMemory memory_;
+  engine::AttentionIo device_io_;
+  int64_t cache_bytes_ = 0;  // of a place
+  model::ModelWeights on_device_;
+  int64_t first_place_ = 0;
+  bool first_is_there_ = false;
+  CpuAttention attention_;
+  std::unique_ptr<engine::BatchCompute> compute_;
+  std::unique_ptr<BatchPipeline> pipeline_;
+  int64_t micro_batch_ = 1;
+  std::optional<StepCosts> costs_;
+  std::map<std::pair<int64_t, bool>, TaskList> lists_;  // by micro-batches, and whether the first layer is there
+
+  // Of the step.
+  model::CheckedBatch batch_;
+  std::vector<model::EngineRow> rows_;  // micro-batch by micro-batch
+  std::vector<int64_t> places_;         // of the batch's rows in these
+  std::vector<engine::MicroBatch> micro_batches_;
+  std::vector<uint32_t> page_numbers_;       // of a place: 0, 1, 2, ...
+  // Of each sequence, where the device attends, in even and in odd layers. A micro-batch's caches have one of two
+  // places, which all micro-batches of all layers take in turn.
+  std::array<std::vector<kv::KvPages>, 2> device_caches_;
+  const TaskList* list_ = nullptr;
+  StepTimes times_;
+  double forecast_seconds_ = 0;
+};
+
+}  // namespace moestro::decode

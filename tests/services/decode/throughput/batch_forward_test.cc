@@ -1,0 +1,288 @@
+// Steps whose experts stream to the device: the engine's bits, whatever the schedule, the micro-batches and the experts
+// that stay, and however the threads are scheduled.
+#include "services/decode/throughput/batch_forward.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "common/device/host/host_device.h"
+#include "common/engine/host/host_batch.h"
+#include "tests/services/decode/step_fixture.h"
+#include "tests/support/faulty_device.h"
+#include "tests/support/typed_models.h"
+
+namespace moestro::decode {
+
+using model::EngineRow;
+
+namespace {
+
+using enum BatchSchedule;
+using testing::HasSubstr;
+
+constexpr BatchSchedule kSchedules[] = {kCgoPipe, kS2, kS3, kS4, kWholeLayer};
+
+// With more layers: of two, the device has room for all.
+weights::ModelSpec Deep(weights::ModelSpec spec) {
+  spec.num_layers += 2;
+  return spec;
+}
+SyntheticOptions Deep(SyntheticOptions options) {
+  options.spec = Deep(options.spec);
+  return options;
+}
+
+class BatchForwardTest : public StepTest {
+ protected:
+  explicit BatchForwardTest(const weights::ModelSpec& spec = SmallSpec()) : StepTest(Deep(spec)) {}
+  explicit BatchForwardTest(const SyntheticOptions& options) : StepTest(Deep(options)) {}
+
+  absl::StatusOr<std::unique_ptr<BatchForward>> Create(device::Device& device, BatchSchedule schedule,
+                                                       int64_t micro_batch, int64_t memory_bytes) {
+    const auto make = [this](const model::ModelWeights& on_device) {
+      return std::make_unique<engine::HostBatch>(spec(), on_device, TestKernels(), kMaxRows, /*threads=*/2);
+    };
+    auto forward = BatchForward::Create(spec(), weights_, TestKernels(), pool_, device, make,
+                                        {.max_rows = kMaxRows, .schedule = schedule, .memory_bytes = memory_bytes});
+    if (forward.ok()) (*forward)->set_micro_batch(micro_batch);
+    return forward;
+  }
+  std::unique_ptr<BatchForward> Create(BatchSchedule schedule, int64_t micro_batch, int64_t memory_bytes) {
+    auto forward = Create(*device_, schedule, micro_batch, memory_bytes);
+    EXPECT_TRUE(forward.ok()) << forward.status();
+    return *std::move(forward);
+  }
+  // The least memory with which a step of all sequences runs.
+  int64_t LeastMemory(BatchSchedule schedule) {
+    int64_t fails = 0, works = int64_t{1} << 28;
+    const auto runs = [&](int64_t bytes) {
+      const auto forward = Create(*device_, schedule, kMaxBatch, bytes);
+      model::Logits logits;
+      return forward.ok() && Run(**forward, Step(kMaxBatch), &logits).ok();
+    };
+    while (works - fails > 4096) {
+      const int64_t middle = (fails + works) / 2;
+      (runs(middle) ? works : fails) = middle;
+    }
+    return works;
+  }
+
+  const model::ModelWeights weights_ = model::BindWeights(*model_.segment).value();
+  const std::unique_ptr<device::Device> device_ = device::NewHostDevice({});
+};
+
+class SchedulesTest : public BatchForwardTest, public testing::WithParamInterface<BatchSchedule> {};
+std::string NameOfSchedule(const testing::TestParamInfo<BatchSchedule>& schedule) {
+  std::string name(WordOf(kBatchScheduleWords, schedule.param));
+  std::erase(name, '-');
+  return name;
+}
+
+// From the least memory to more than all experts take; sequences of all lengths; more steps than one, because the last
+// one has loaded the first layer of the next.
+TEST_P(SchedulesTest, HasTheEnginesBitsForEveryMemoryAndCut) {
+  const int64_t least = LeastMemory(GetParam());
+  std::set<int64_t> resident;
+  for (int64_t memory = least; memory <= 2 * least; memory += least / 6) {
+    for (int64_t micro_batch = 1; micro_batch <= kMaxBatch; ++micro_batch) {
+      const auto forward = Create(GetParam(), micro_batch, memory);
+      resident.insert(forward->pages().resident());
+      for (const int64_t batch : {1, 3, 8, 8}) {
+        ExpectTheEnginesBits(*forward, Step(batch),
+                             testing::PrintToString(std::tuple(memory, micro_batch, batch)));
+      }
+      ExpectTheEnginesBits(*forward, Step(4, 20), "a prompt");
+      EXPECT_EQ(device_->memory_used(), forward->device_bytes());
+      EXPECT_LE(forward->device_bytes(), memory);
+    }
+  }
+  EXPECT_GT(resident.size(), 2u) << "too few different shares of the experts";
+  EXPECT_TRUE(AttendsOnDevice(GetParam()) || resident.contains(0));
+}
+
+TEST_P(SchedulesTest, HasTheEnginesBitsWithDelaysInEveryThread) {
+  RandomDelays delay;
+  device::FaultyDevice faulty(*device_);
+  faulty.set_fault([&](const std::string&) {
+    delay();
+    return absl::OkStatus();
+  });
+  const int64_t memory = LeastMemory(GetParam());
+  for (const int64_t micro_batch : {1, 2, 3}) {
+    const auto forward = Create(faulty, GetParam(), micro_batch, memory).value();
+    for (int i = 0; i < 3; ++i) ExpectTheEnginesBits(*forward, Step(kMaxBatch), "delays");
+  }
+}
+
+TEST_P(SchedulesTest, ErrorsEndTheStepAndNotTheNextOne) {
+  const auto forward = Create(GetParam(), 2, LeastMemory(GetParam()));
+  std::vector<EngineRow> bad = Step(4);
+  model::Logits logits;
+  for (const size_t row : {0, 3}) {
+    bad[row].token = kNanToken;
+    const absl::Status status = Run(*forward, bad, &logits);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_THAT(status.message(), HasSubstr("layer"));
+    bad[row].token = 30;
+    ExpectTheEnginesBits(*forward, Step(4), "after an error");
+  }
+  int asked = 0;
+  const absl::Status interrupted = forward->Forward(
+      {Step(4), pages_}, [&] { return ++asked == 3 ? absl::AbortedError("enough") : absl::OkStatus(); },
+      [](int64_t, std::span<const float>) { ADD_FAILURE(); });
+  EXPECT_EQ(interrupted.message(), "enough");
+  ExpectTheEnginesBits(*forward, Step(4), "after an interrupt");
+  bad[1].position = 10000;
+  EXPECT_EQ(Run(*forward, bad, &logits).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(SchedulesTest, WhateverFailsOnTheDeviceIsReportedAndNothingHangs) {
+  device::FaultyDevice faulty(*device_);
+  const auto forward = Create(faulty, GetParam(), 3, LeastMemory(GetParam())).value();
+  ExpectTheEnginesBits(*forward, Step(kMaxBatch), "the first step, which makes events");
+  std::map<std::string, int> seen;
+  std::mutex mutex;
+  faulty.set_fault([&](const std::string& operation) {
+    std::lock_guard lock(mutex);
+    ++seen[operation];
+    return absl::OkStatus();
+  });
+  ExpectTheEnginesBits(*forward, Step(kMaxBatch), "before");
+  EXPECT_GE(seen.size(), 8u);
+  for (const auto& [operation, times] : seen) {
+    for (const int at : {1, times / 2 + 1}) {
+      std::atomic<int> calls = 0;
+      faulty.set_fault([&, name = operation, at](const std::string& now) {
+        return now == name && ++calls == at ? absl::DataLossError("planted") : absl::OkStatus();
+      });
+      model::Logits logits;
+      const absl::Status status = Run(*forward, Step(kMaxBatch), &logits);
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << operation << ": " << status;
+      faulty.set_fault([](const std::string&) { return absl::OkStatus(); });
+      ExpectTheEnginesBits(*forward, Step(kMaxBatch), "after " + operation);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SchedulesTest, testing::ValuesIn(kSchedules), NameOfSchedule);
+
+TEST_F(BatchForwardTest, SaysWhatDoesNotFit) {
+  EXPECT_THAT(Create(*device_, kCgoPipe, 1, 1000).status().message(), HasSubstr("queries and outputs of 32 rows"));
+  const int64_t least = LeastMemory(kCgoPipe);
+  EXPECT_THAT(Create(*device_, kCgoPipe, 1, least - 8192).status().message(),
+              HasSubstr("routed experts of two layers need"));
+  const auto small = device::NewHostDevice({.memory_bytes = least - 8192});
+  EXPECT_THAT(Create(*small, kCgoPipe, 1, least).status().message(), HasSubstr("device memory wanted"));
+}
+
+// Of experts so small that little is left for caches beside them.
+class SmallCachesTest : public BatchForwardTest {
+ protected:
+  SmallCachesTest() : BatchForwardTest(FewExperts()) {}
+  static weights::ModelSpec FewExperts() {
+    weights::ModelSpec spec = SmallSpec();
+    spec.num_experts = 2;
+    spec.experts_per_token = 1;
+    spec.num_expert_groups = 1;
+    spec.experts_topk_groups = 1;
+    return spec;
+  }
+};
+
+TEST_F(SmallCachesTest, WhatDoesNotFitTogetherTakesMoreMicroBatches) {
+  const auto forward = Create(kS4, kMaxBatch, LeastMemory(kS4));
+  ExpectTheEnginesBits(*forward, Step(kMaxBatch), "more micro-batches");
+  EXPECT_GT(forward->tasks().shape.micro_batches, 1);
+}
+
+TEST_F(SmallCachesTest, SayWhoseCacheDoesNotFit) {
+  model::Logits logits;
+  const auto forward = Create(kS4, kMaxBatch, LeastMemory(kS4));
+  const absl::Status one = Run(*forward, Step(kMaxBatch, 20), &logits);
+  EXPECT_EQ(one.code(), absl::StatusCode::kResourceExhausted) << one;
+  EXPECT_THAT(one.message(), HasSubstr("room for the cache of 128 tokens, and one sequence has 192"));
+  ExpectTheEnginesBits(*forward, Step(kMaxBatch), "after what does not fit");
+  const auto whole = Create(kWholeLayer, 1, LeastMemory(kS4));
+  EXPECT_THAT(Run(*whole, Step(kMaxBatch), &logits).message(), HasSubstr("all sequences together have more"));
+}
+
+// With costs a step is cut as they say.
+class MeasuredCostsTest : public BatchForwardTest, public testing::WithParamInterface<BatchSchedule> {
+ protected:
+  MeasuredCostsTest() : BatchForwardTest(SyntheticOptions{.spec = SmallSpec()}) {}
+};
+
+TEST_P(MeasuredCostsTest, HaveTheEnginesBits) {
+  const auto forward = Create(GetParam(), 1, int64_t{64} << 20);
+  const auto costs = MeasureStepCosts(*forward, kMaxBatch);
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  EXPECT_EQ(forward->forecast_seconds(), 0);
+  forward->set_costs(*costs);
+  for (const int64_t batch : {1, 3, 8}) {
+    ExpectTheEnginesBits(*forward, Step(batch), "costs");
+    EXPECT_GT(forward->forecast_seconds(), 0);
+  }
+  ExpectTheEnginesBits(*forward, Step(4, 20), "costs and a prompt");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MeasuredCostsTest, testing::ValuesIn(kSchedules), NameOfSchedule);
+
+class GroupedFormsTest : public BatchForwardTest, public ::testing::WithParamInterface<GroupedForm> {
+ protected:
+  GroupedFormsTest() : BatchForwardTest(GetParam().spec) {}
+};
+
+TEST_P(GroupedFormsTest, HaveTheEnginesBits) {
+  for (const BatchSchedule schedule : kSchedules) {
+    const auto forward = Create(schedule, 2, LeastMemory(schedule));
+    for (const int64_t chunk : {1, 20}) ExpectTheEnginesBits(*forward, Step(5, chunk), GetParam().name);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Attention, GroupedFormsTest, ::testing::ValuesIn(GroupedForms()),
+                         [](const auto& form) { return form.param.name; });
+
+class TypedBatchForwardTest : public TypedRunTest, public BatchForwardTest {
+ protected:
+  TypedBatchForwardTest() : BatchForwardTest(GetParam().options) {}
+};
+
+TEST_P(TypedBatchForwardTest, HasTheEnginesBits) {
+  for (const BatchSchedule schedule : {kCgoPipe, kS4}) {
+    const auto forward = Create(schedule, 2, LeastMemory(schedule));
+    for (const int64_t chunk : {1, 20}) ExpectTheEnginesBits(*forward, Step(5, chunk), GetParam().name);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, TypedBatchForwardTest, ::testing::ValuesIn(TypedRuns()),
+                         [](const auto& model) { return model.param.name; });
+
+class DenseLayersTest : public BatchForwardTest {
+ protected:
+  DenseLayersTest() : BatchForwardTest(SmallMixedSpec()) {}
+};
+
+TEST_F(DenseLayersTest, HaveTheEnginesBits) {
+  for (const BatchSchedule schedule : kSchedules) {
+    const auto forward = Create(schedule, 3, LeastMemory(schedule));
+    for (int i = 0; i < 3; ++i) ExpectTheEnginesBits(*forward, Step(7), "dense layers between others");
+  }
+}
+
+class SharedGateTest : public BatchForwardTest {
+ protected:
+  SharedGateTest() : BatchForwardTest(SmallGatedSpec()) {}
+};
+
+TEST_F(SharedGateTest, HasTheEnginesBits) {
+  const auto forward = Create(kCgoPipe, 2, LeastMemory(kCgoPipe));
+  ExpectTheEnginesBits(*forward, Step(5), "a shared expert behind a gate");
+}
+
+}  // namespace
+}  // namespace moestro::decode
