@@ -37,8 +37,8 @@ class BatchCompute {
 
   // UNIMPLEMENTED names the form that the kernels have in place of this one.
   virtual absl::Status CheckForm(model::MlaForm form) const = 0;
-  // A step begins; its micro-batches, which live until it ends. `io` is in device memory. REQUIRES a form that CheckForm
-  // accepts.
+  // A step begins; its micro-batches, which live until it ends. `io` is in device memory. REQUIRES a form that
+  // CheckForm accepts.
   virtual void Begin(std::span<const MicroBatch> micro_batches, const AttentionIo& io) = 0;
   // All micro-batches.
   virtual absl::Status Embed(device::Stream& stream) = 0;

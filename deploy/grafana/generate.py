@@ -251,6 +251,21 @@ DASHBOARDS = {
                                      f" / {rate('moestro_decode_expert_planned_seconds_total')}"}, "short",
             "With an expert cache. 1: layers take what the costs measured at the start say; far from it, a restart "
             "measures them again."),
+        lines("Streamed batches: busy share of each resource", {
+            "{{resource}}": f"{rate('moestro_decode_batch_busy_seconds_total', by='resource')}"
+                            f" / ignoring(resource) group_left {rate('moestro_decode_batch_seconds_total')}"},
+            "percentunit", "decode --mode throughput with a device. The busiest one bounds a step.", most=1),
+        lines("Streamed batches: time over forecast", {
+            "measured over forecast": f"{rate('moestro_decode_batch_seconds_total')}"
+                                      f" / {rate('moestro_decode_batch_forecast_seconds_total')}"}, "short",
+            "1: steps take what the costs measured at the start say; far from it, a restart measures them again."),
+        lines("Streamed batches: micro-batches of a step, mean", {
+            "micro-batches": f"{rate('moestro_decode_batch_micro_batches_total')}"
+                             f" / {rate('moestro_decode_batch_steps_total')}"}, "short"),
+        lines("Streamed batches: weights to the device", {
+            "per second": rate("moestro_decode_batch_streamed_bytes_total")}, "Bps"),
+        lines("Streamed batches: experts that stay on the device", {
+            "of all": "moestro_decode_batch_resident_ratio"}, "percentunit", most=1),
         lines("Waiting for decode's device, share of the clock", {
             "lent to prefill": rate("moestro_decode_device_wait_seconds_total")}, "percentunit",
             "Until prefill returns it, which takes at most a layer."),

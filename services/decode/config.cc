@@ -22,6 +22,31 @@ constexpr StepLimits kThroughputLimits{
 // Of a batch. Each holds a lease, a session of gRPC and a stream of the router, beside its pages.
 constexpr int kMostSequences = 8192;
 
+// Of --mode throughput and a device, together.
+absl::Status CheckBatchFlags(const DecodeConfig& config) {
+  if (config.mode == Mode::kThroughput && config.device != "none") {
+    if (config.cuda_ordinal()) {
+      return absl::InvalidArgumentError("--device " + config.device +
+                                        ": GPUs do not compute the batches of --mode throughput yet; use none or host");
+    }
+    if (config.expert_cache_bytes > 0) {
+      return absl::InvalidArgumentError(
+          "--expert-cache-bytes: with --mode throughput experts stream to the device; set --device-memory instead");
+    }
+    if (!config.routing_trace.empty()) {
+      return absl::InvalidArgumentError("--routing-trace: not recorded with --mode throughput and a device");
+    }
+    return absl::OkStatus();
+  }
+  const auto needs = [](const char* flag) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": needs --mode throughput and a --device"));
+  };
+  if (config.batch_schedule != BatchSchedule::kCgoPipe) return needs("--batch-schedule");
+  if (config.micro_batch > 0) return needs("--micro-batch");
+  if (config.device_memory_bytes > 0) return needs("--device-memory");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StepLimits DecodeConfig::limits() const {
@@ -53,9 +78,9 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   if (config.device != "none" && !device::ParseDeviceName(config.device)) {
     return absl::InvalidArgumentError("--device " + config.device + ": use none, host or cuda:N (cuda: the first GPU)");
   }
-  if (throughput && config.device != "none") {
-    return absl::InvalidArgumentError("--mode throughput: the CPU computes such batches alone; use --device none");
-  }
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--micro-batch", config.micro_batch, 0, kMostSequences));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--device-memory", config.device_memory_bytes, 0, int64_t{1} << 50));
+  MOE_RETURN_IF_ERROR(CheckBatchFlags(config));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--expert-cache-bytes", config.expert_cache_bytes, 0, int64_t{1} << 50));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-pin-bytes", config.pin_bytes, 0, int64_t{1} << 50));
   if (config.expert_cache_bytes > 0 && config.device == "none") {

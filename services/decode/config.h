@@ -12,6 +12,7 @@
 #include "common/process/choice.h"
 #include "common/process/cpu_options.h"
 #include "common/process/node_options.h"
+#include "services/decode/throughput/task_list.h"
 
 namespace moestro::decode {
 
@@ -57,6 +58,9 @@ struct DecodeConfig {
   Overlap overlap = Overlap::kAuto;    // with a device
   int64_t expert_cache_bytes = 0;      // device memory for routed experts that the device computes; 0: none
   experts::Schedule expert_schedule = experts::Schedule::kFixed;
+  BatchSchedule batch_schedule = BatchSchedule::kCgoPipe;  // with --mode throughput and a device
+  int64_t micro_batch = 0;                                 // then: sequences of one at most; 0: chosen for each step
+  int64_t device_memory_bytes = 0;  // then: for experts and what steps hand over; 0: 4 GiB of the host's
   int64_t pin_bytes = 0;            // limit of the weights registered for copies of these experts; 0: all
   bool poison_freed_pages = false;  // see KvPoolOptions::poison_freed
   std::string routing_trace;        // file that records the experts of all tokens; empty: none

@@ -71,6 +71,20 @@ int main(int argc, char** argv) {
       "what "
       "it does not hold; layer-split: the first layers' on the device, which holds all of them, the others' on the "
       "CPU");
+  moestro::AddChoice(
+      app, "--batch-schedule", moestro::decode::kBatchScheduleWords, config.batch_schedule,
+      "With --mode throughput and a device, which then computes the routed experts, too, as their weights come layer "
+      "by "
+      "layer. cgopipe: the CPU attends ahead, weights come in pages between micro-batches; for comparison: s2: a "
+      "layer's "
+      "weights come as a whole; s3: and the CPU does not attend ahead; s4: the device attends, the cache comes to it; "
+      "whole-layer: and all sequences are one micro-batch");
+  app.add_option("--micro-batch", config.micro_batch,
+                 "Then: sequences of a micro-batch at most; 0: as by times measured at the start a step takes least");
+  app.add_option("--device-memory", config.device_memory_bytes,
+                 "Then: memory of the device for routed experts and what steps hand over (8GB); what two layers do not "
+                 "need holds experts that stay; 0: 4 GiB of the host's")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option(
          "--device-pin-bytes", config.pin_bytes,
          "With --expert-cache-bytes: at most this much of the weights is pinned for fast copies to a GPU (32GB); "

@@ -1,11 +1,14 @@
 // The metrics of the decode role.
 #pragma once
 
+#include <array>
+
 #include "common/kv/pool.h"
 #include "common/telemetry/metrics.h"
 #include "services/decode/lease_table.h"
 #include "services/decode/overlap/scheduled_experts.h"
 #include "services/decode/step_plan.h"
+#include "services/decode/throughput/batch_forward.h"
 
 namespace moestro::decode {
 
@@ -35,6 +38,20 @@ struct DecodeMetrics {
                                                    "costs measured at the start, with an expert cache")),
         measured_expert_seconds(
             registry.AddCounter("moestro_decode_expert_measured_seconds_total", "Time that these took")),
+        batch_steps(registry.AddCounter("moestro_decode_batch_steps_total",
+                                        "Decode steps whose routed experts streamed to a device")),
+        batch_micro_batches(
+            registry.AddCounter("moestro_decode_batch_micro_batches_total", "Micro-batches of these steps")),
+        batch_seconds(registry.AddCounter("moestro_decode_batch_seconds_total", "Time that the layers of these took")),
+        batch_forecast_seconds(registry.AddCounter("moestro_decode_batch_forecast_seconds_total",
+                                                   "Time that they should have taken by the costs measured at the "
+                                                   "start")),
+        batch_streamed_bytes(registry.AddCounter("moestro_decode_batch_streamed_bytes_total",
+                                                 "Weights that came to the device in these steps")),
+        batch_resident_ratio(registry.AddGauge("moestro_decode_batch_resident_ratio",
+                                               "Share of the routed experts that stay on the device of such steps")),
+        batch_busy_seconds{BusySeconds(registry, "device"), BusySeconds(registry, "host"),
+                           BusySeconds(registry, "to_device"), BusySeconds(registry, "to_host")},
         device_wait_seconds(
             registry.AddCounter("moestro_decode_device_wait_seconds_total", "Time spent waiting for a lent device")),
         mask_wait_seconds(
@@ -108,6 +125,15 @@ struct DecodeMetrics {
   }
 
   // Totals over all steps. Called by the same thread.
+  void UpdateBatches(const BatchCounts& counts) {
+    RaiseTo(batch_steps, static_cast<double>(counts.steps));
+    RaiseTo(batch_micro_batches, static_cast<double>(counts.micro_batches));
+    RaiseTo(batch_seconds, counts.seconds);
+    RaiseTo(batch_forecast_seconds, counts.forecast_seconds);
+    RaiseTo(batch_streamed_bytes, static_cast<double>(counts.streamed_bytes));
+    for (size_t r = 0; r < kResources; ++r) RaiseTo(*batch_busy_seconds[r], counts.busy_seconds[r]);
+  }
+  // The same.
   void UpdateDevice(int64_t overlapped, const ExpertCounts& experts) {
     RaiseTo(overlapped_steps, static_cast<double>(overlapped));
     RaiseTo(expert_hits, static_cast<double>(experts.hits));
@@ -128,6 +154,13 @@ struct DecodeMetrics {
   prometheus::Counter& expert_loads;
   prometheus::Counter& planned_expert_seconds;
   prometheus::Counter& measured_expert_seconds;
+  prometheus::Counter& batch_steps;
+  prometheus::Counter& batch_micro_batches;
+  prometheus::Counter& batch_seconds;
+  prometheus::Counter& batch_forecast_seconds;
+  prometheus::Counter& batch_streamed_bytes;
+  prometheus::Gauge& batch_resident_ratio;
+  std::array<prometheus::Counter*, kResources> batch_busy_seconds;  // by Resource
   prometheus::Counter& device_wait_seconds;
   prometheus::Counter& mask_wait_seconds;
   prometheus::Gauge& workers;
@@ -153,6 +186,12 @@ struct DecodeMetrics {
   prometheus::Counter& lease_timeouts;
 
  private:
+  static prometheus::Counter* BusySeconds(MetricsRegistry& registry, const char* resource) {
+    return &registry.AddCounter("moestro_decode_batch_busy_seconds_total",
+                                "Time in which a resource worked in steps whose routed experts streamed: device, host "
+                                "(attention), copies to the device and to the host",
+                                {{"resource", resource}});
+  }
   // 0, then powers of two, for the rows of a step.
   static std::vector<double> RowBuckets() { return {0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}; }
 

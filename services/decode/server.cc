@@ -26,6 +26,7 @@
 #include "common/rpc/role_server.h"
 #include "common/rpc/tokenizer_client.h"
 #include "common/rpc/weight_client.h"
+#include "services/decode/batch_device.h"
 #include "services/decode/decode_loop.h"
 #include "services/decode/decode_rpc.h"
 #include "services/decode/hybrid_device.h"
@@ -181,6 +182,13 @@ class DecodeServer {
 
   absl::StatusOr<ForwardPass*> BuildForward() {
     const int64_t max_rows = loop_options_.max_rows();
+    if (config_.mode == Mode::kThroughput && config_.device != "none") {
+      MOE_ASSIGN_OR_RETURN(batch_device_, BatchDevice::Create(config_, *weights_, kernels_, *workers_, max_rows));
+      metrics_.device.Set(1);
+      const WeightPages& pages = batch_device_->forward().pages();
+      metrics_.batch_resident_ratio.Set(static_cast<double>(pages.resident()) / static_cast<double>(pages.experts()));
+      return &batch_device_->forward();
+    }
     MOE_ASSIGN_OR_RETURN(ForwardPass * hybrid, BuildHybrid(max_rows));
     if (hybrid != nullptr) return hybrid;
     model::Engine::Options options;
@@ -212,6 +220,7 @@ class DecodeServer {
     metrics_.lease_timeouts.Increment(rpc_.ExpireLeases());
     pool_->Sweep();
     metrics_.Update(pool_->stats(), *leases_);
+    if (batch_device_ != nullptr) metrics_.UpdateBatches(batch_device_->forward().counts());
     if (hybrid_ != nullptr) {
       hybrid_->RetryPinning();
       metrics_.UpdateDevice(hybrid_->forward().overlapped_steps(), hybrid_->expert_counts());
@@ -231,10 +240,11 @@ class DecodeServer {
   const StepLimits limits_;
   DecodeLoop::Options loop_options_;
   std::unique_ptr<kv::KvPool> pool_;
-  // Either the CPU alone, or the device with the CPU.
+  // The CPU alone, the device with the CPU, or the device of batches.
   std::unique_ptr<model::Engine> engine_;
   std::optional<CpuForward> cpu_forward_;
   std::unique_ptr<HybridDevice> hybrid_;
+  std::unique_ptr<BatchDevice> batch_device_;
   std::unique_ptr<LentDevice> lent_device_;
   std::optional<LeaseTable> leases_;
   std::optional<DecodeLoop> loop_;

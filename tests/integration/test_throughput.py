@@ -1,7 +1,11 @@
-"""`moestro-decode --mode throughput`: all requests in one batch, with the tokens that they have in the mode latency."""
+"""`moestro-decode --mode throughput`: all requests in one batch, with the tokens that they have in the mode latency; on
+the CPU alone, and with experts that stream to a device."""
 
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 
 from node import Node
 
@@ -33,11 +37,62 @@ def test_many_sequences_share_steps_and_keep_their_tokens(api, bin_dir, tiny_mod
         assert generate(node, number) == answers[number]
 
 
+# The tiny model's experts take 7.5 MB, those of two layers 5. Where the device attends, a quarter is for caches, which
+# for all sequences together take so much that all experts fit, too.
+MEMORY = {"cgopipe": "6MB", "s2": "6MB", "s3": "6MB", "s4": "8MB", "whole-layer": "24MB"}
+
+
+@pytest.fixture(scope="module")
+def expected(node):
+    return [node.generate(prompt(number), 40, ignore_eos=True)[:2] for number in range(12)]
+
+
+@pytest.mark.parametrize("schedule", MEMORY)
+def test_tokens_do_not_depend_on_how_experts_stream(make_node, absorbed, expected, schedule):
+    flags = ["--mode", "throughput", "--device", "host", "--device-memory", MEMORY[schedule], "--batch-schedule", schedule,
+             "--max-batch", "12", "--max-chunk-tokens", "8", "--kv-tokens", "16384"]
+    with make_node(dict(absorbed, decode=flags)) as node:
+        with ThreadPoolExecutor(len(expected)) as clients:
+            answers = list(clients.map(lambda i: node.generate(prompt(i), 40, ignore_eos=True)[:2],
+                                       range(len(expected))))
+        assert answers == expected
+        node.wait_all_pages_free()
+        log = node.log("decode")
+        stay, experts = map(int, re.search(rf"--batch-schedule {schedule}: (\d+) of (\d+) routed experts stay", log).groups())
+        streams = schedule != "whole-layer"
+        assert 0 <= stay <= experts and (stay < experts) == streams
+        assert "a step of 12 sequences of 512 tokens should take" in log
+        metric = {name: node.metric("decode", f"moestro_decode_batch_{name}_total") for name in (
+            "steps", "micro_batches", "seconds", "forecast_seconds", "streamed_bytes")}
+        assert (metric.pop("streamed_bytes") > 0) == streams
+        assert all(value > 0 for value in metric.values()), metric
+        assert metric["micro_batches"] >= metric["steps"]
+        assert node.metric("decode", "moestro_decode_batch_resident_ratio") == pytest.approx(stay / experts)
+
+
 def test_what_does_not_fit_the_mode_is_named(bin_dir):
     def error(*flags):
         ended = subprocess.run([f"{bin_dir}/moestro-decode", *flags], capture_output=True, text=True, timeout=60)
         assert ended.returncode != 0
         return ended.stderr
 
+    batch = ["--mode", "throughput", "--device", "host"]
     assert "use --mode throughput" in error("--max-batch", "65")
-    assert "use --device none" in error("--mode", "throughput", "--device", "host")
+    assert "--batch-schedule: needs --mode throughput" in error("--batch-schedule", "s2")
+    assert "--micro-batch: needs --mode throughput" in error("--mode", "throughput", "--micro-batch", "4")
+    assert "--device-memory: needs --mode throughput" in error("--device", "host", "--device-memory", "1GB")
+    assert "set --device-memory instead" in error(*batch, "--expert-cache-bytes", "1MB")
+    assert "--routing-trace: not recorded" in error(*batch, "--routing-trace", "trace")
+    assert "use none or host" in error("--mode", "throughput", "--device", "cuda:0")
+
+
+def test_memory_that_is_too_small_is_an_error_of_the_start(make_node):
+    node = make_node({"decode": ["--mode", "throughput", "--device", "host", "--device-memory", "2MB", "--max-batch", "8",
+                                 "--max-chunk-tokens", "8", "--kv-tokens", "4096"]})
+    try:
+        node.start("weight_store")
+        node.start("decode")
+        assert node.processes["decode"].wait(timeout=60) == 2
+        assert "--device-memory: routed experts of two layers need" in node.log("decode")
+    finally:
+        node.stop()

@@ -1,6 +1,7 @@
 #include "services/decode/throughput/batch_forward.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -13,7 +14,7 @@ namespace moestro::decode {
 namespace {
 
 // Of what is left beside the arrays of a step, the part for the cache, where the device attends.
-constexpr int64_t kCacheShare = 4;
+constexpr int64_t kCacheShare = 2;
 constexpr int64_t kMemoryAlignment = 4096;
 // More gain nothing: each is a task of every kind in every layer.
 constexpr int64_t kMostMicroBatches = 64;
@@ -112,9 +113,9 @@ class BatchForward::Work final : public TaskWork {
       const kv::KvPages& device = Caches(task.layer)[static_cast<size_t>(rows.rows[run.begin].sequence)];
       const int64_t blocks = CeilDiv(rows.rows[run.begin].position, kv::kPageTokens);
       for (int64_t block = 0; block < blocks; ++block) {
-        MOE_RETURN_IF_ERROR(
-            stream.CopyToDevice(reinterpret_cast<uint8_t*>(device.Block(0, block)),
-                                reinterpret_cast<const uint8_t*>(rows.pages(run.begin).Block(task.layer, block)), bytes));
+        MOE_RETURN_IF_ERROR(stream.CopyToDevice(
+            reinterpret_cast<uint8_t*>(device.Block(0, block)),
+            reinterpret_cast<const uint8_t*>(rows.pages(run.begin).Block(task.layer, block)), bytes));
       }
     }
     return absl::OkStatus();
@@ -171,8 +172,8 @@ absl::StatusOr<std::unique_ptr<BatchForward>> BatchForward::Create(
   MOE_ASSIGN_OR_RETURN(WeightPages pages, WeightPages::ForMemory(ExpertModules(spec, weights), left));
 
   MOE_ASSIGN_OR_RETURN(auto host_io, device::PinnedBuffer<uint8_t>::Create(device, io.total()));
-  std::unique_ptr<BatchForward> forward(new BatchForward(spec, weights, kernels, workers, device, options,
-                                                         std::move(pages), std::move(host_io)));
+  std::unique_ptr<BatchForward> forward(
+      new BatchForward(spec, weights, kernels, workers, device, options, std::move(pages), std::move(host_io)));
   MOE_ASSIGN_OR_RETURN(forward->pipeline_, BatchPipeline::Create(device));
   MOE_RETURN_IF_ERROR(forward->Allocate(cache_bytes));
   MOE_RETURN_IF_ERROR(forward->LoadResident());
@@ -198,13 +199,18 @@ int64_t BatchForward::device_bytes() const {
   return memory_.io.bytes() + memory_.caches.bytes() + memory_.resident.bytes() + memory_.layers.bytes();
 }
 
+int64_t BatchForward::cache_tokens() const {
+  return AttendsOnDevice(options_.schedule) ? std::ssize(page_numbers_) * kv::kPageTokens
+                                            : std::numeric_limits<int64_t>::max();
+}
+
 absl::Status BatchForward::LoadResident() {
   device::Stream& stream = pipeline_->stream();
   for (const WeightPages::Expert& expert : pages_.places()) {
     for (const engine::StagedRange& range : expert.module->image.ranges) {
       if (!expert.resident) continue;
-      MOE_RETURN_IF_ERROR(stream.CopyToDevice(memory_.resident.data() + expert.offset + range.offset, range.source,
-                                              range.bytes));
+      MOE_RETURN_IF_ERROR(
+          stream.CopyToDevice(memory_.resident.data() + expert.offset + range.offset, range.source, range.bytes));
     }
   }
   return stream.Synchronize();
@@ -218,9 +224,9 @@ int64_t BatchForward::PlaceOf(int64_t layer) const {
 void BatchForward::PlaceExperts(int64_t first_place) {
   first_place_ = first_place;
   for (const WeightPages::Expert& expert : pages_.places()) {
-    const uint8_t* const base =
-        expert.resident ? memory_.resident.data()
-                        : memory_.layers.data() + PlaceOf(expert.module->layer) * pages_.place_bytes();
+    const uint8_t* const base = expert.resident
+                                    ? memory_.resident.data()
+                                    : memory_.layers.data() + PlaceOf(expert.module->layer) * pages_.place_bytes();
     on_device_.layers[static_cast<size_t>(expert.module->layer)]
         .feed_forward.experts[static_cast<size_t>(expert.module->index)] =
         engine::StagedModule{expert.module, base + expert.offset}.Expert(weights_);
@@ -238,18 +244,19 @@ absl::Status BatchForward::CutIntoParts() {
   std::vector<int64_t> blocks;
   for (const model::SequenceRun& run : runs) blocks.push_back(batch_.rows[run.end - 1].position / kv::kPageTokens + 1);
   const bool whole = options_.schedule == BatchSchedule::kWholeLayer;
-  const auto room = static_cast<int64_t>(page_numbers_.size());  // of blocks, in a place
-  const int64_t micro_batch = whole ? std::ssize(runs) : MicroBatch();
-  BatchingLimits limits{.micro_batches = CeilDiv(std::ssize(runs), micro_batch),
-                        .sequences = micro_batch,
-                        .tokens = AttendsOnDevice(options_.schedule) ? room : std::numeric_limits<int64_t>::max()};
+  BatchSize step;
+  step.Add(batch_);
+  const int64_t sequences = std::ssize(runs);
+  const int64_t parts = whole ? 1 : chooses_ ? BestParts(sequences, step) : CeilDiv(sequences, micro_batch_);
+  BatchingLimits limits{
+      .micro_batches = parts, .sequences = CeilDiv(sequences, parts), .tokens = cache_tokens() / kv::kPageTokens};
   MicroBatches cut = CutIntoMicroBatches(blocks, limits);
   while (!cut.left_over.empty()) {
-    if (whole || limits.micro_batches == std::ssize(runs)) {
+    if (whole || limits.micro_batches == sequences) {
       const int64_t most = std::ranges::max(blocks);
       return absl::ResourceExhaustedError(absl::StrFormat(
           "the device has room for the cache of %d tokens, and %s; take a schedule with attention on the host",
-          room * kv::kPageTokens,
+          cache_tokens(),
           whole ? "all sequences together have more" : absl::StrFormat("one sequence has %d", most * kv::kPageTokens)));
     }
     ++limits.micro_batches;
@@ -289,20 +296,39 @@ absl::Status BatchForward::CutIntoParts() {
   return absl::OkStatus();
 }
 
-int64_t BatchForward::MicroBatch() {
-  if (!costs_) return micro_batch_;
-  BatchSize step;
-  for (const model::EngineRow& row : batch_.rows) step = step + BatchSize{1, row.position + 1};
+int64_t BatchForward::BestParts(int64_t sequences, const BatchSize& step) {
+  if (options_.schedule == BatchSchedule::kWholeLayer) return 1;
   // Not all numbers: a forecast of many layers and micro-batches takes a millisecond, and the best is flat.
-  const int64_t sequences = std::ssize(batch_.runs);
-  int64_t best = 0;
-  for (int64_t parts = 1; parts <= sequences && parts <= kMostMicroBatches; parts += parts < 4 ? 1 : parts / 2) {
+  int64_t best = 1;
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t parts = 1; parts <= std::min(sequences, kMostMicroBatches); parts += parts < 4 ? 1 : parts / 2) {
     const double seconds = costs_->Even(ListOf(parts), step).seconds;
-    if (best > 0 && seconds >= forecast_seconds_) continue;
+    if (seconds >= least) continue;
     best = parts;
-    forecast_seconds_ = seconds;
+    least = seconds;
   }
-  return CeilDiv(sequences, best);
+  return best;
+}
+
+StepForecast BatchForward::ForecastOf(int64_t sequences, int64_t tokens) {
+  const BatchSize step{sequences, sequences * tokens, sequences * CeilDiv(tokens - 1, kv::kPageTokens)};
+  const int64_t parts = chooses_ ? BestParts(sequences, step) : CeilDiv(sequences, micro_batch_);
+  return costs_->Even(ListOf(options_.schedule == BatchSchedule::kWholeLayer ? 1 : parts), step);
+}
+
+void BatchForward::Count() {
+  MutexLock lock(mutex_);
+  ++counts_.steps;
+  counts_.micro_batches += std::ssize(micro_batches_);
+  counts_.seconds += times_.seconds;
+  counts_.forecast_seconds += forecast_.seconds;
+  for (size_t r = 0; r < kResources; ++r) counts_.busy_seconds[r] += times_.busy[r];
+  counts_.streamed_bytes += pages_.streamed_bytes();
+}
+
+BatchCounts BatchForward::counts() const {
+  MutexLock lock(mutex_);
+  return counts_;
 }
 
 const TaskList& BatchForward::ListOf(int64_t micro_batches) {
@@ -320,8 +346,7 @@ const TaskList& BatchForward::ListOf(int64_t micro_batches) {
 std::vector<BatchSize> BatchForward::Sizes() const {
   std::vector<BatchSize> sizes;
   for (const engine::MicroBatch& batch : micro_batches_) {
-    BatchSize& size = sizes.emplace_back();
-    for (const model::EngineRow& row : batch.rows.rows) size = size + BatchSize{1, row.position + 1};
+    sizes.emplace_back().Add(batch.rows);
   }
   return sizes;
 }
@@ -332,7 +357,7 @@ absl::Status BatchForward::Forward(const model::ForwardBatch& batch, absl::Funct
   MOE_RETURN_IF_ERROR(model::CheckBatch(spec_, max_rows(), batch, batch_));
   MOE_RETURN_IF_ERROR(CutIntoParts());
   list_ = &ListOf(std::ssize(micro_batches_));
-  forecast_seconds_ = costs_ ? costs_->Of(*list_, Sizes()).seconds : 0;
+  forecast_ = costs_ ? costs_->Of(*list_, Sizes()) : StepForecast();
   compute_->Begin(micro_batches_, device_io_);
   attention_.Begin(micro_batches_, host_io_);
   Work work(*this);
@@ -340,6 +365,7 @@ absl::Status BatchForward::Forward(const model::ForwardBatch& batch, absl::Funct
   first_is_there_ = status.ok() && !pages_.streamed().empty();
   MOE_RETURN_IF_ERROR(status);
   PlaceExperts((first_place_ + std::ssize(pages_.streamed())) % 2);
+  if (costs_) Count();
   const absl::Status logits = compute_->Logits(batch_.rows, places_, pipeline_->stream(), on_logits);
   if (logits.ok()) return logits;
   first_is_there_ = false;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
 #include "common/device/device.h"
 #include "common/device/pinned_buffer.h"
 #include "common/engine/batch_compute.h"
@@ -27,6 +28,16 @@
 #include "services/decode/throughput/weight_pages.h"
 
 namespace moestro::decode {
+
+// Totals over steps.
+struct BatchCounts {
+  int64_t steps = 0;
+  int64_t micro_batches = 0;
+  double seconds = 0;
+  double forecast_seconds = 0;
+  std::array<double, kResources> busy_seconds = {};
+  int64_t streamed_bytes = 0;  // of weights
+};
 
 class BatchForward final : public ForwardPass {
  public:
@@ -53,15 +64,25 @@ class BatchForward final : public ForwardPass {
 
   // Sequences of a micro-batch at most, from the next step.
   void set_micro_batch(int64_t sequences) { micro_batch_ = sequences; }
-  // From the next step, so many that the step takes least by these costs.
-  void set_costs(const StepCosts& costs) { costs_ = costs; }
+  // From the next step forecasts are made, and if `choose`, a step is cut so that it takes least by them.
+  void set_costs(const StepCosts& costs, bool choose) {
+    costs_ = costs;
+    chooses_ = choose;
+  }
+  // Of a step of so many sequences, each of which sees so many tokens. REQUIRES: costs.
+  StepForecast ForecastOf(int64_t sequences, int64_t tokens);
 
+  BatchSchedule schedule() const { return options_.schedule; }
+  // Tokens of a micro-batch whose cache the device has room for; a maximum where the host attends.
+  int64_t cache_tokens() const;
   const WeightPages& pages() const { return pages_; }
   // All that it takes of the device, allocated at the start.
   int64_t device_bytes() const;
   // Of the last step.
   const StepTimes& times() const { return times_; }
-  double forecast_seconds() const { return forecast_seconds_; }  // 0 without costs
+  const StepForecast& forecast() const { return forecast_; }  // 0 seconds without costs
+  // Of all steps with costs. Thread-safe.
+  BatchCounts counts() const;
   const TaskList& tasks() const { return *list_; }
 
  private:
@@ -82,8 +103,9 @@ class BatchForward final : public ForwardPass {
   void PlaceExperts(int64_t first_place);
   int64_t PlaceOf(int64_t layer) const;
   absl::Status CutIntoParts();
-  // Sequences of one at most, in this step.
-  int64_t MicroBatch();
+  // Micro-batches with which a step of so many sequences takes least.
+  int64_t BestParts(int64_t sequences, const BatchSize& step);
+  void Count();
   std::vector<BatchSize> Sizes() const;
   const TaskList& ListOf(int64_t micro_batches);
   kv::KvPages DevicePages(const kv::KvPages& pages, int64_t blocks, uint8_t* base, int64_t first) const;
@@ -106,6 +128,7 @@ class BatchForward final : public ForwardPass {
   std::unique_ptr<BatchPipeline> pipeline_;
   int64_t micro_batch_ = 1;
   std::optional<StepCosts> costs_;
+  bool chooses_ = false;                                // micro-batches, by the costs
   std::map<std::pair<int64_t, bool>, TaskList> lists_;  // by micro-batches, and whether the first layer is there
 
   // Of the step.
@@ -113,13 +136,16 @@ class BatchForward final : public ForwardPass {
   std::vector<model::EngineRow> rows_;  // micro-batch by micro-batch
   std::vector<int64_t> places_;         // of the batch's rows in these
   std::vector<engine::MicroBatch> micro_batches_;
-  std::vector<uint32_t> page_numbers_;       // of a place: 0, 1, 2, ...
+  std::vector<uint32_t> page_numbers_;  // of a place: 0, 1, 2, ...
   // Of each sequence, where the device attends, in even and in odd layers. A micro-batch's caches have one of two
   // places, which all micro-batches of all layers take in turn.
   std::array<std::vector<kv::KvPages>, 2> device_caches_;
   const TaskList* list_ = nullptr;
   StepTimes times_;
-  double forecast_seconds_ = 0;
+  StepForecast forecast_;
+
+  mutable Mutex mutex_;
+  BatchCounts counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace moestro::decode

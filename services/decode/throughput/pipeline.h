@@ -26,7 +26,7 @@ class TaskWork {
 
 struct StepTimes {
   double seconds = 0;
-  std::array<double, kResources> busy = {};    // seconds in which each resource worked
+  std::array<double, kResources> busy = {};     // seconds in which each resource worked
   std::array<double, kTaskKinds> by_kind = {};  // the same of each kind of task
 };
 

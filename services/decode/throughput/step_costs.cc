@@ -20,24 +20,36 @@ double CountOf(const MeasuredStep& step, TaskKind kind) {
   return static_cast<double>(std::ranges::count(step.list.tasks, kind, &Task::kind));
 }
 
-// Rows of as many sequences, each of which sees `before` tokens of one page again and again, and some of a page that it
-// shares with up to 63 others: a row of each writes another place there.
+// What a task of the kind takes more with a longer context.
+int64_t ContextOf(const BatchSize& size, TaskKind kind) {
+  return kind == TaskKind::kLoadCache ? size.blocks : size.pairs;
+}
+
+// The cache of a measured step: more than processors keep, so that it is read from memory as in other steps, and no
+// more than a role can take for a moment.
+constexpr int64_t kScratchBytes = int64_t{1} << 30;
+
+// Rows of as many sequences. Each sees `before` tokens of its own and writes into a page of its own, as far as
+// kScratchBytes goes for either. Up to 64 may share a page: each writes another place there.
 class ScratchStep {
  public:
   ScratchStep(const weights::ModelSpec& spec, int64_t sequences, int64_t before)
-      : geometry_{.num_layers = spec.num_layers,
-                  .kv_dim = spec.kv_dim(),
-                  .kv_heads = spec.num_kv_heads,
-                  .page_count = 1 + CeilDiv(sequences, kv::kPageTokens)},
-        memory_(geometry_.page_count * geometry_.page_bytes()) {
+      : geometry_{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .kv_heads = spec.num_kv_heads} {
+    const int64_t most = kScratchBytes / geometry_.page_bytes(), blocks = before / kv::kPageTokens;
+    const int64_t written = std::clamp(most, CeilDiv(sequences, kv::kPageTokens), sequences);
+    const int64_t read = std::min(sequences * blocks, most + 1);
+    geometry_.page_count = written + read;
+    memory_ = model::Buffer<uint8_t>(geometry_.page_count * geometry_.page_bytes());
     lists_.reserve(static_cast<size_t>(sequences));
     for (int32_t i = 0; i < sequences; ++i) {
-      std::vector<uint32_t>& list = lists_.emplace_back(static_cast<size_t>(before / kv::kPageTokens));
-      list.push_back(static_cast<uint32_t>(1 + i / kv::kPageTokens));
+      std::vector<uint32_t>& list = lists_.emplace_back();
+      for (int64_t b = 0; b < blocks; ++b) list.push_back(static_cast<uint32_t>(written + (i * blocks + b) % read));
+      list.push_back(static_cast<uint32_t>(i % written));
       pages_.emplace_back(geometry_, memory_.get(), list);
-      const auto position = static_cast<int32_t>(before + i % kv::kPageTokens);
+      const auto position = static_cast<int32_t>(before + i / written);
       rows_.push_back({.token = static_cast<int32_t>(i % spec.token_count), .position = position, .sequence = i});
       size_.pairs += position + 1;
+      size_.blocks += CeilDiv(position, kv::kPageTokens);
     }
     size_.rows = sequences;
   }
@@ -65,18 +77,27 @@ absl::StatusOr<MeasuredStep> MeasureStep(BatchForward& forward, int64_t sequence
 
 }  // namespace
 
+void BatchSize::Add(const model::CheckedBatch& batch) {
+  rows += batch.size();
+  for (const model::EngineRow& row : batch.rows) pairs += row.position + 1;
+  for (const model::SequenceRun& run : batch.runs) blocks += CeilDiv(batch.rows[run.begin].position, kv::kPageTokens);
+}
+
 StepCosts::StepCosts(const MeasuredStep& coarse, const MeasuredStep& fine, const MeasuredStep& long_context) {
   const auto layers = static_cast<double>(coarse.list.shape.layers);
-  const auto rows = static_cast<double>(coarse.size.rows), pairs = static_cast<double>(coarse.size.pairs);
-  const auto more_pairs = static_cast<double>(long_context.size.pairs) - pairs;
+  const auto rows = static_cast<double>(coarse.size.rows);
   for (size_t i = 0; i < kTaskKinds; ++i) {
     const auto kind = static_cast<TaskKind>(i);
     Line& line = lines_[i];
     const double more_tasks = CountOf(fine, kind) - CountOf(coarse, kind);
     const double more = SecondsOf(fine, kind) - SecondsOf(coarse, kind);
     line.start = more_tasks > 0 ? std::max(0.0, more / more_tasks) : 0;
-    line.pair = std::max(0.0, (SecondsOf(long_context, kind) - SecondsOf(coarse, kind)) / (layers * more_pairs));
-    const double rest = SecondsOf(coarse, kind) - CountOf(coarse, kind) * line.start - layers * pairs * line.pair;
+    const auto context = static_cast<double>(ContextOf(coarse.size, kind));
+    const double longer = static_cast<double>(ContextOf(long_context.size, kind)) - context;
+    if (longer > 0) {
+      line.context = std::max(0.0, (SecondsOf(long_context, kind) - SecondsOf(coarse, kind)) / (layers * longer));
+    }
+    const double rest = SecondsOf(coarse, kind) - CountOf(coarse, kind) * line.start - layers * context * line.context;
     line.row = std::max(0.0, rest / (layers * rows));
   }
   const double loaded = CountOf(coarse, TaskKind::kLoadPage) / static_cast<double>(coarse.list.shape.micro_batches);
@@ -87,23 +108,31 @@ StepForecast StepCosts::Of(const TaskList& list, std::span<const BatchSize> micr
   return Forecast(list, [&](const Task& task) {
     if (task.kind == TaskKind::kLoadPage) return layer_ / static_cast<double>(list.shape.micro_batches);
     const BatchSize& size = micro_batches[static_cast<size_t>(task.part)];
-    return lines_[static_cast<size_t>(task.kind)].Seconds(static_cast<double>(size.rows),
-                                                          static_cast<double>(size.pairs));
+    const Line& line = lines_[static_cast<size_t>(task.kind)];
+    return line.start + line.row * static_cast<double>(size.rows) +
+           line.context * static_cast<double>(ContextOf(size, task.kind));
   });
 }
 
 StepForecast StepCosts::Even(const TaskList& list, const BatchSize& step) const {
   std::vector<BatchSize> parts(static_cast<size_t>(list.shape.micro_batches));
   for (size_t i = 0; i < parts.size(); ++i) {
-    const auto share = [&](int64_t whole) { return EvenPart(whole, static_cast<int64_t>(i), std::ssize(parts)).size(); };
-    parts[i] = {share(step.rows), share(step.pairs)};
+    const auto share = [&](int64_t whole) {
+      return EvenPart(whole, static_cast<int64_t>(i), std::ssize(parts)).size();
+    };
+    parts[i] = {share(step.rows), share(step.pairs), share(step.blocks)};
   }
   return Of(list, parts);
 }
 
 absl::StatusOr<StepCosts> MeasureStepCosts(BatchForward& forward, int64_t sequences) {
-  const int64_t most = forward.spec().max_position_embeddings;
-  const int64_t before = std::max<int64_t>(0, std::min(kLongContext, (most - 1) / kv::kPageTokens * kv::kPageTokens));
+  // Where the device attends, as many sequences and tokens as it has room for.
+  const int64_t room = forward.cache_tokens() / kv::kPageTokens;
+  const bool together = forward.schedule() == BatchSchedule::kWholeLayer;
+  if (together) sequences = std::clamp<int64_t>(room / 2, 1, sequences);
+  const int64_t of_one =
+      std::min(forward.spec().max_position_embeddings / kv::kPageTokens, together ? room / sequences : room);
+  const int64_t before = std::clamp<int64_t>((of_one - 1) * kv::kPageTokens, 0, kLongContext);
   MOE_ASSIGN_OR_RETURN(const MeasuredStep coarse, MeasureStep(forward, sequences, 0, 1));
   MOE_ASSIGN_OR_RETURN(const MeasuredStep fine, MeasureStep(forward, sequences, 0, std::min(sequences, kFineParts)));
   MOE_ASSIGN_OR_RETURN(const MeasuredStep long_context, MeasureStep(forward, sequences, before, 1));

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "common/model/batch.h"
 #include "services/decode/throughput/pipeline.h"
 #include "services/decode/throughput/task_list.h"
 
@@ -15,9 +16,10 @@ namespace moestro::decode {
 // A micro-batch, or a whole step.
 struct BatchSize {
   int64_t rows = 0;
-  int64_t pairs = 0;  // of a row and a token that it sees
+  int64_t pairs = 0;   // of a row and a token that it sees
+  int64_t blocks = 0;  // of the cache that have tokens before the step
 
-  BatchSize operator+(const BatchSize& other) const { return {rows + other.rows, pairs + other.pairs}; }
+  void Add(const model::CheckedBatch& batch);
 };
 
 // A step that was measured.
@@ -29,8 +31,8 @@ struct MeasuredStep {
 
 class StepCosts {
  public:
-  // `coarse` and `fine` have the same rows in few and in more micro-batches (or as many: then a task takes no time of its
-  // own); `long_context` has the micro-batches of `coarse`, whose rows see more tokens.
+  // `coarse` and `fine` have the same rows in few and in more micro-batches (or as many: then a task takes no time of
+  // its own); `long_context` has the micro-batches of `coarse`, whose rows see more tokens.
   StepCosts(const MeasuredStep& coarse, const MeasuredStep& fine, const MeasuredStep& long_context);
 
   // Of a list whose micro-batches have these sizes.
@@ -42,8 +44,7 @@ class StepCosts {
   struct Line {
     double start = 0;  // of each task
     double row = 0;
-    double pair = 0;
-    double Seconds(double rows, double pairs) const { return start + row * rows + pair * pairs; }
+    double context = 0;  // for each pair; of kLoadCache for each block
   };
   std::array<Line, kTaskKinds> lines_;
   double layer_ = 0;  // loading of a layer's weights, in however many pages

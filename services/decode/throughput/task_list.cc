@@ -10,8 +10,9 @@ namespace moestro::decode {
 namespace {
 
 constexpr std::array<const char*, kTaskKinds> kKindNames = {
-    "pre-attention",  "attention",         "post-attention",    "attention on the host", "storing of entries",
-    "loading of page", "loading of the cache", "loading of outputs", "offloading"};
+    "pre-attention",         "attention",          "post-attention",
+    "attention on the host", "storing of entries", "loading of page",
+    "loading of the cache",  "loading of outputs", "offloading"};
 
 // Micro-batches that the host's attention is ahead of the device's experts.
 constexpr int64_t kAhead = 2;
@@ -73,7 +74,9 @@ class Lister {
     index_(kind, layer, part) = static_cast<int32_t>(list_.tasks.size());
     list_.tasks.push_back(std::move(task));
   }
-  void Add(TaskKind kind, int64_t i, std::initializer_list<int32_t> waits) { Add(kind, i / parts(), i % parts(), waits); }
+  void Add(TaskKind kind, int64_t i, std::initializer_list<int32_t> waits) {
+    Add(kind, i / parts(), i % parts(), waits);
+  }
   int32_t At(TaskKind kind, int64_t i) { return i < 0 ? -1 : index_(kind, i / parts(), i % parts()); }
 
   bool Streams(int64_t layer) const { return std::ranges::binary_search(list_.shape.streamed, layer); }

@@ -23,12 +23,12 @@ enum class BatchSchedule {
   kS4,          // the device attends; the cache of the next micro-batch comes meanwhile (FlexGen)
   kWholeLayer,  // as S4 with a single micro-batch (DeepSpeed)
 };
-inline constexpr std::array<Choice<BatchSchedule>, 5> kBatchScheduleWords = {{{"cgopipe", BatchSchedule::kCgoPipe},
-                                                                             {"s2", BatchSchedule::kS2},
-                                                                             {"s3", BatchSchedule::kS3},
-                                                                             {"s4", BatchSchedule::kS4},
-                                                                             {"whole-layer",
-                                                                              BatchSchedule::kWholeLayer}}};
+inline constexpr std::array<Choice<BatchSchedule>, 5> kBatchScheduleWords = {
+    {{"cgopipe", BatchSchedule::kCgoPipe},
+     {"s2", BatchSchedule::kS2},
+     {"s3", BatchSchedule::kS3},
+     {"s4", BatchSchedule::kS4},
+     {"whole-layer", BatchSchedule::kWholeLayer}}};
 constexpr bool AttendsOnDevice(BatchSchedule schedule) {
   return schedule == BatchSchedule::kS4 || schedule == BatchSchedule::kWholeLayer;
 }

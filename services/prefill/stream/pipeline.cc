@@ -53,7 +53,8 @@ class Pipeline {
         schedule_(schedule),
         compute_(compute),
         report_(report),
-signals_(device, std::array{std::ssize(schedule.stagings), std::ssize(schedule.steps), std::ssize(schedule.steps)}) {}
+        signals_(device,
+                 std::array{std::ssize(schedule.stagings), std::ssize(schedule.steps), std::ssize(schedule.steps)}) {}
 
   // Memory, events and streams. RESOURCE_EXHAUSTED if they do not fit.
   absl::Status Prepare() {

@@ -93,8 +93,7 @@ TEST_P(SchedulesTest, HasTheEnginesBitsForEveryMemoryAndCut) {
       const auto forward = Create(GetParam(), micro_batch, memory);
       resident.insert(forward->pages().resident());
       for (const int64_t batch : {1, 3, 8, 8}) {
-        ExpectTheEnginesBits(*forward, Step(batch),
-                             testing::PrintToString(std::tuple(memory, micro_batch, batch)));
+        ExpectTheEnginesBits(*forward, Step(batch), testing::PrintToString(std::tuple(memory, micro_batch, batch)));
       }
       ExpectTheEnginesBits(*forward, Step(4, 20), "a prompt");
       EXPECT_EQ(device_->memory_used(), forward->device_bytes());
@@ -221,13 +220,18 @@ TEST_P(MeasuredCostsTest, HaveTheEnginesBits) {
   const auto forward = Create(GetParam(), 1, int64_t{64} << 20);
   const auto costs = MeasureStepCosts(*forward, kMaxBatch);
   ASSERT_TRUE(costs.ok()) << costs.status();
-  EXPECT_EQ(forward->forecast_seconds(), 0);
-  forward->set_costs(*costs);
+  EXPECT_EQ(forward->forecast().seconds, 0);
+  forward->set_costs(*costs, /*choose=*/true);
   for (const int64_t batch : {1, 3, 8}) {
     ExpectTheEnginesBits(*forward, Step(batch), "costs");
-    EXPECT_GT(forward->forecast_seconds(), 0);
+    EXPECT_GT(forward->forecast().seconds, 0);
   }
   ExpectTheEnginesBits(*forward, Step(4, 20), "costs and a prompt");
+  const BatchCounts counts = forward->counts();
+  EXPECT_EQ(counts.steps, 4);
+  EXPECT_GE(counts.micro_batches, 4);
+  EXPECT_GT(counts.forecast_seconds, 0);
+  for (const double busy : counts.busy_seconds) EXPECT_GT(busy, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MeasuredCostsTest, testing::ValuesIn(kSchedules), NameOfSchedule);

@@ -11,8 +11,8 @@
 namespace moestro::decode {
 namespace {
 
-// "MoE-Lightning", Algorithm 2, line by line, with generation lengths of 0: the lengths count them already. Micro-batches
-// that are not full when the queue ends are handed out, too.
+// "MoE-Lightning", Algorithm 2, line by line, with generation lengths of 0: the lengths count them already.
+// Micro-batches that are not full when the queue ends are handed out, too.
 MicroBatches Transcribed(std::span<const int64_t> tokens, const BatchingLimits& limits) {
   std::vector<std::vector<int32_t>> partitions(static_cast<size_t>(limits.micro_batches));
   std::vector<int64_t> sums(partitions.size());

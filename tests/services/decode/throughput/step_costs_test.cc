@@ -25,6 +25,8 @@ double SecondsOf(const Task& task, int64_t parts, const BatchSize& part) {
   switch (task.kind) {
     case kLoadPage:
       return 0.8 / static_cast<double>(parts);
+    case kLoadCache:
+      return 0.004 + 0.002 * static_cast<double>(part.blocks);
     case kHostAttention:
       return 0.01 + 0.001 * rows + 0.0002 * pairs;
     case kPostAttention:
@@ -35,9 +37,9 @@ double SecondsOf(const Task& task, int64_t parts, const BatchSize& part) {
 }
 
 // Rows that divide evenly.
-MeasuredStep Measured(int64_t parts, const BatchSize& size) {
-  MeasuredStep step{.list = List(parts), .size = size, .times = {}};
-  const BatchSize part{size.rows / parts, size.pairs / parts};
+MeasuredStep Measured(int64_t parts, const BatchSize& size, BatchSchedule schedule = BatchSchedule::kCgoPipe) {
+  MeasuredStep step{.list = List(parts, schedule), .size = size, .times = {}};
+  const BatchSize part{size.rows / parts, size.pairs / parts, size.blocks / parts};
   const auto seconds = [&](const Task& task) { return SecondsOf(task, parts, part); };
   const StepForecast forecast = Forecast(step.list, seconds);
   step.times.seconds = forecast.seconds;
@@ -46,23 +48,29 @@ MeasuredStep Measured(int64_t parts, const BatchSize& size) {
   return step;
 }
 
-StepCosts Costs() { return {Measured(1, {64, 640}), Measured(8, {64, 640}), Measured(1, {64, 64'000})}; }
+StepCosts Costs(BatchSchedule schedule) {
+  return {Measured(1, {64, 640, 0}, schedule), Measured(8, {64, 640, 0}, schedule),
+          Measured(1, {64, 64'000, 1'024}, schedule)};
+}
 
 TEST(StepCosts, ForecastWhatTheyWereMeasuredFrom) {
-  const StepCosts costs = Costs();
-  for (const int64_t parts : {1, 2, 4, 8, 16}) {
-    for (const BatchSize& size : {BatchSize{64, 640}, BatchSize{256, 25'600}, BatchSize{32, 320'000}}) {
-      const MeasuredStep expected = Measured(parts, size);
-      const StepForecast forecast = costs.Even(expected.list, size);
-      EXPECT_NEAR(forecast.seconds, expected.times.seconds, 1e-6 * expected.times.seconds) << parts;
-      for (size_t r = 0; r < kResources; ++r) EXPECT_NEAR(forecast.busy[r], expected.times.busy[r], 1e-6) << r;
+  for (const BatchSchedule schedule : {BatchSchedule::kCgoPipe, BatchSchedule::kS3, BatchSchedule::kS4}) {
+    const StepCosts costs = Costs(schedule);
+    for (const int64_t parts : {1, 2, 4, 8, 16}) {
+      for (const BatchSize& size :
+           {BatchSize{64, 640, 64}, BatchSize{256, 25'600, 512}, BatchSize{32, 320'000, 6'400}}) {
+        const MeasuredStep expected = Measured(parts, size, schedule);
+        const StepForecast forecast = costs.Even(expected.list, size);
+        EXPECT_NEAR(forecast.seconds, expected.times.seconds, 1e-6 * expected.times.seconds) << parts;
+        for (size_t r = 0; r < kResources; ++r) EXPECT_NEAR(forecast.busy[r], expected.times.busy[r], 1e-6) << r;
+      }
     }
   }
 }
 
 TEST(StepCosts, OfMicroBatchesThatDiffer) {
-  const StepCosts costs = Costs();
-  const std::vector<BatchSize> sizes = {{100, 5000}, {4, 80'000}};
+  const StepCosts costs = Costs(BatchSchedule::kCgoPipe);
+  const std::vector<BatchSize> sizes = {{100, 5000, 100}, {4, 80'000, 1'300}};
   const TaskList list = List(2);
   const StepForecast expected =
       Forecast(list, [&](const Task& task) { return SecondsOf(task, 2, sizes[static_cast<size_t>(task.part)]); });

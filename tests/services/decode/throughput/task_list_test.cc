@@ -127,8 +127,8 @@ INSTANTIATE_TEST_SUITE_P(Schedules, TaskListTest, testing::Values(kCgoPipe, kS2,
 TEST(TaskList, TheCheckNamesWhatMayGoWrong) {
   TaskList list = ListTasks(kCgoPipe, {.layers = 2, .streamed = {0, 1}, .micro_batches = 2});
   const auto at = [&](TaskKind kind, int64_t layer, int64_t part) -> Task& {
-    return *std::ranges::find_if(
-        list.tasks, [&](const Task& t) { return t.kind == kind && t.layer == layer && t.part == part; });
+    return *std::ranges::find_if(list.tasks,
+                                 [&](const Task& t) { return t.kind == kind && t.layer == layer && t.part == part; });
   };
   at(TaskKind::kHostAttention, 1, 0).waits.clear();
   EXPECT_EQ(CheckTasks(list).message(),

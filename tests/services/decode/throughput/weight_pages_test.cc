@@ -76,9 +76,9 @@ TEST(WeightPages, AsManyExpertsStayAsFit) {
     return pages.ok() ? pages->resident() : -1;
   };
   EXPECT_EQ(resident(12 * bytes - 1), -1);
-  EXPECT_EQ(resident(12 * bytes), 0);        // two layers
-  EXPECT_EQ(resident(14 * bytes - 1), 1);    // one layer has a free place, and the others none
-  EXPECT_EQ(resident(14 * bytes), 4);        // one of each layer: 4, and two places of 5
+  EXPECT_EQ(resident(12 * bytes), 0);      // two layers
+  EXPECT_EQ(resident(14 * bytes - 1), 1);  // one layer has a free place, and the others none
+  EXPECT_EQ(resident(14 * bytes), 4);      // one of each layer: 4, and two places of 5
   EXPECT_EQ(resident(24 * bytes), 24);
   EXPECT_EQ(resident(1000 * bytes), 24);
   const WeightPages all(Experts(4, 6), 24);

@@ -1,0 +1,73 @@
+#include "services/decode/batch_device.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/device/host/host_device.h"
+#include "common/engine/host/host_batch.h"
+
+namespace moestro::decode {
+namespace {
+
+// As prefill's.
+constexpr int64_t kHostMemory = int64_t{4} << 30;
+// Sequences of the measured steps: more take as long a row.
+constexpr int64_t kMostMeasured = 256;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BatchDevice>> BatchDevice::Create(const DecodeConfig& config,
+                                                                 const weights::WeightSegment& segment,
+                                                                 const CpuKernels& kernels, WorkerPool& workers,
+                                                                 int64_t max_rows) {
+  std::unique_ptr<BatchDevice> batch(new BatchDevice());
+  const weights::ModelSpec& spec = segment.spec();
+  if (spec.num_moe_layers() == 0) {
+    return absl::InvalidArgumentError("--device " + config.device +
+                                      ": the model has no routed experts to stream to the device; use none");
+  }
+  MOE_ASSIGN_OR_RETURN(batch->weights_, model::BindWeights(segment));
+  const int64_t memory = config.device_memory_bytes > 0 ? config.device_memory_bytes : kHostMemory;
+  batch->device_ = device::NewHostDevice({.memory_bytes = memory});
+  const auto make_compute = [&](const model::ModelWeights& on_device) {
+    return std::make_unique<engine::HostBatch>(spec, on_device, kernels, max_rows, workers.own_threads());
+  };
+  absl::StatusOr<std::unique_ptr<BatchForward>> forward =
+      BatchForward::Create(spec, batch->weights_, kernels, workers, *batch->device_, make_compute,
+                           {.max_rows = max_rows, .schedule = config.batch_schedule, .memory_bytes = memory});
+  if (absl::IsResourceExhausted(forward.status())) {
+    return absl::InvalidArgumentError(absl::StrCat("--device-memory: ", forward.status().message()));
+  }
+  MOE_RETURN_IF_ERROR(forward.status());
+  batch->forward_ = *std::move(forward);
+  MOE_RETURN_IF_ERROR(Annotate(batch->Measure(config), "--device " + config.device));
+  return batch;
+}
+
+absl::Status BatchDevice::Measure(const DecodeConfig& config) {
+  const WeightPages& pages = forward_->pages();
+  spdlog::info("--batch-schedule {}: {} of {} routed experts stay on the device, {:.1f} MB of others come in each step",
+               WordOf(kBatchScheduleWords, config.batch_schedule), pages.resident(), pages.experts(),
+               static_cast<double>(pages.streamed_bytes()) / 1e6);
+  const int64_t sequences = std::min<int64_t>(config.limits().max_batch, kMostMeasured);
+  MOE_ASSIGN_OR_RETURN(const StepCosts costs, MeasureStepCosts(*forward_, sequences));
+  if (config.micro_batch > 0) forward_->set_micro_batch(config.micro_batch);
+  forward_->set_costs(costs, /*choose=*/config.micro_batch == 0);
+  const StepForecast forecast = forward_->ForecastOf(sequences, /*tokens=*/512);
+  const auto share = [&](Resource resource) {
+    return 100 * forecast.busy[static_cast<size_t>(resource)] / forecast.seconds;
+  };
+  spdlog::info(
+      "a step of {} sequences of 512 tokens should take {:.0f} ms: the device works {:.0f} % of it, the host's "
+      "attention "
+      "{:.0f} %, copies to the device {:.0f} %, copies back {:.0f} %",
+      sequences, 1e3 * forecast.seconds, share(Resource::kDevice), share(Resource::kHost), share(Resource::kToDevice),
+      share(Resource::kToHost));
+  return absl::OkStatus();
+}
+
+}  // namespace moestro::decode

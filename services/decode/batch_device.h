@@ -1,0 +1,39 @@
+// The device of --mode throughput, and the forward pass on it and the CPU workers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/kernels/cpu/kernels.h"
+#include "common/model/binding.h"
+#include "common/platform/worker_pool.h"
+#include "common/weights/segment.h"
+#include "services/decode/config.h"
+#include "services/decode/throughput/batch_forward.h"
+
+namespace moestro::decode {
+
+class BatchDevice {
+ public:
+  // REQUIRES: config.device is host. Runs a few steps to learn what their parts take, which may take a minute, and logs
+  // how steps will be cut. INVALID_ARGUMENT names what does not fit into --device-memory. All arguments must outlive
+  // this object.
+  static absl::StatusOr<std::unique_ptr<BatchDevice>> Create(const DecodeConfig& config,
+                                                             const weights::WeightSegment& segment,
+                                                             const CpuKernels& kernels, WorkerPool& workers,
+                                                             int64_t max_rows);
+
+  BatchForward& forward() { return *forward_; }
+
+ private:
+  BatchDevice() = default;
+  absl::Status Measure(const DecodeConfig& config);
+
+  std::unique_ptr<device::Device> device_;
+  model::ModelWeights weights_;
+  std::unique_ptr<BatchForward> forward_;
+};
+
+}  // namespace moestro::decode
