@@ -265,7 +265,7 @@ DASHBOARDS = {
         lines("Streamed batches: weights to the device", {
             "per second": rate("moestro_decode_batch_streamed_bytes_total")}, "Bps"),
         lines("Streamed batches: experts that stay on the device", {
-            "of all": "moestro_decode_batch_resident_ratio"}, "percentunit", most=1),
+            "of all": "moestro_decode_batch_resident_ratio{}"}, "percentunit", most=1),
         lines("Waiting for decode's device, share of the clock", {
             "lent to prefill": rate("moestro_decode_device_wait_seconds_total")}, "percentunit",
             "Until prefill returns it, which takes at most a layer."),

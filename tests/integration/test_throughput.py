@@ -37,9 +37,8 @@ def test_many_sequences_share_steps_and_keep_their_tokens(api, bin_dir, tiny_mod
         assert generate(node, number) == answers[number]
 
 
-# The tiny model's experts take 7.5 MB, those of two layers 5. Where the device attends, a quarter is for caches, which
-# for all sequences together take so much that all experts fit, too.
-MEMORY = {"cgopipe": "6MB", "s2": "6MB", "s3": "6MB", "s4": "8MB", "whole-layer": "24MB"}
+# The tiny model's experts take 7.5 MB, those of two layers 5. Where the device attends, half is for caches.
+MEMORY = {"cgopipe": "6MB", "s2": "6MB", "s3": "6MB", "s4": "11MB", "whole-layer": "11MB"}
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +58,10 @@ def test_tokens_do_not_depend_on_how_experts_stream(make_node, absorbed, expecte
         node.wait_all_pages_free()
         log = node.log("decode")
         stay, experts = map(int, re.search(rf"--batch-schedule {schedule}: (\d+) of (\d+) routed experts stay", log).groups())
-        streams = schedule != "whole-layer"
-        assert 0 <= stay <= experts and (stay < experts) == streams
+        assert 0 <= stay < experts
         assert "a step of 12 sequences of 512 tokens should take" in log
         metric = {name: node.metric("decode", f"moestro_decode_batch_{name}_total") for name in (
             "steps", "micro_batches", "seconds", "forecast_seconds", "streamed_bytes")}
-        assert (metric.pop("streamed_bytes") > 0) == streams
         assert all(value > 0 for value in metric.values()), metric
         assert metric["micro_batches"] >= metric["steps"]
         assert node.metric("decode", "moestro_decode_batch_resident_ratio") == pytest.approx(stay / experts)

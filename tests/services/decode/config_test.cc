@@ -65,8 +65,41 @@ TEST(DecodeConfigTest, TheModeChoosesWhatAStepHolds) {
   EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--max-batch 8193"));
   config.max_batch = 8192;
   EXPECT_TRUE(ValidateDecodeConfig(config).ok());
-  config.device = "host";
-  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("use --device none"));
+}
+
+TEST(DecodeConfigTest, BatchesThatStreamHaveFlagsOfTheirOwn) {
+  const auto error = [](auto set) {
+    DecodeConfig config;
+    config.mode = Mode::kThroughput;
+    config.device = "host";
+    set(config);
+    return std::string(ValidateDecodeConfig(config).message());
+  };
+  const auto set_all = [](DecodeConfig& config) {
+    config.batch_schedule = BatchSchedule::kS2;
+    config.micro_batch = 4;
+    config.device_memory_bytes = int64_t{1} << 30;
+  };
+  EXPECT_EQ(error(set_all), "");
+  EXPECT_THAT(error([](DecodeConfig& c) { c.device = "cuda:0"; }), testing::HasSubstr("use none or host"));
+  EXPECT_THAT(error([](DecodeConfig& c) { c.expert_cache_bytes = 1; }), testing::HasSubstr("set --device-memory"));
+  EXPECT_THAT(error([](DecodeConfig& c) { c.routing_trace = "x"; }), testing::HasSubstr("--routing-trace"));
+  EXPECT_THAT(error([](DecodeConfig& c) { c.micro_batch = 8193; }), testing::HasSubstr("--micro-batch 8193"));
+  // Without the mode, or without a device.
+  for (const auto& [mode, device] : {std::pair(Mode::kLatency, "host"), std::pair(Mode::kThroughput, "none")}) {
+    const auto alone = [&, mode = mode, device = device](auto set) {
+      return error([&](DecodeConfig& config) {
+        config.mode = mode;
+        config.device = device;
+        set(config);
+      });
+    };
+    EXPECT_THAT(alone([](DecodeConfig& c) { c.batch_schedule = BatchSchedule::kS3; }),
+                testing::StartsWith("--batch-schedule: needs"));
+    EXPECT_THAT(alone([](DecodeConfig& c) { c.micro_batch = 1; }), testing::StartsWith("--micro-batch: needs"));
+    EXPECT_THAT(alone([](DecodeConfig& c) { c.device_memory_bytes = 1; }),
+                testing::StartsWith("--device-memory: needs"));
+  }
 }
 
 TEST(ChooseKvTokensTest, BoundedByContextMemoryAndCap) {
