@@ -3,12 +3,16 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/device/host/host_device.h"
+#include "common/engine/cuda/backend.h"
 #include "common/engine/host/host_batch.h"
+#include "services/decode/logged_pinning.h"
 
 namespace moestro::decode {
 namespace {
@@ -31,21 +35,48 @@ absl::StatusOr<std::unique_ptr<BatchDevice>> BatchDevice::Create(const DecodeCon
                                       ": the model has no routed experts to stream to the device; use none");
   }
   MOE_ASSIGN_OR_RETURN(batch->weights_, model::BindWeights(segment));
-  const int64_t memory = config.device_memory_bytes > 0 ? config.device_memory_bytes : kHostMemory;
-  batch->device_ = device::NewHostDevice({.memory_bytes = memory});
-  const auto make_compute = [&](const model::ModelWeights& on_device) {
-    return std::make_unique<engine::HostBatch>(spec, on_device, kernels, max_rows, workers.own_threads());
-  };
+  const std::string flag = "--device " + config.device;
+  MOE_RETURN_IF_ERROR(Annotate(batch->Open(config, segment, kernels, workers, max_rows), flag));
+  MOE_RETURN_IF_ERROR(Annotate(batch->Measure(config), flag));
+  return batch;
+}
+
+absl::Status BatchDevice::Open(const DecodeConfig& config, const weights::WeightSegment& segment,
+                               const CpuKernels& kernels, WorkerPool& workers, int64_t max_rows) {
+  const weights::ModelSpec& spec = segment.spec();
+  BatchForward::Options options{
+      .max_rows = max_rows, .schedule = config.batch_schedule, .memory_bytes = config.device_memory_bytes};
+  BatchForward::MakeCompute make_compute;
+  if (const std::optional<int> ordinal = config.cuda_ordinal()) {
+    const device::CudaDeviceOptions gpu{.ordinal = *ordinal,
+                                        .registered_bytes = PinnedWeightBytes(segment, config.pin_bytes)};
+    const Int8Activations setting = kernels.int8_activations;
+    MOE_ASSIGN_OR_RETURN(engine::CudaBatchBackend backend,
+                         engine::OpenCudaBatch(gpu, spec, weights_, max_rows, setting));
+    device_ = std::move(backend.device);
+    if (options.memory_bytes == 0) options.memory_bytes = device_->memory_free();
+    options.memory_bytes -= backend.compute_bytes;
+    make_compute = [this, &spec, max_rows, setting](const model::ModelWeights& on_device) {
+      return engine::NewCudaBatch(*device_, spec, weights_, on_device, max_rows, setting);
+    };
+  } else {
+    if (options.memory_bytes == 0) options.memory_bytes = kHostMemory;
+    device_ = device::NewHostDevice({.memory_bytes = options.memory_bytes});
+    make_compute = [&spec, &kernels, &workers, max_rows](const model::ModelWeights& on_device) {
+      return std::make_unique<engine::HostBatch>(spec, on_device, kernels, max_rows, workers.own_threads());
+    };
+  }
   absl::StatusOr<std::unique_ptr<BatchForward>> forward =
-      BatchForward::Create(spec, batch->weights_, kernels, workers, *batch->device_, make_compute,
-                           {.max_rows = max_rows, .schedule = config.batch_schedule, .memory_bytes = memory});
+      BatchForward::Create(spec, weights_, kernels, workers, *device_, make_compute, options);
   if (absl::IsResourceExhausted(forward.status())) {
     return absl::InvalidArgumentError(absl::StrCat("--device-memory: ", forward.status().message()));
   }
   MOE_RETURN_IF_ERROR(forward.status());
-  batch->forward_ = *std::move(forward);
-  MOE_RETURN_IF_ERROR(Annotate(batch->Measure(config), "--device " + config.device));
-  return batch;
+  forward_ = *std::move(forward);
+  if (config.cuda_ordinal()) {
+    pinning_ = PinWeights(*device_, segment, config.pin_bytes, "experts come slower");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status BatchDevice::Measure(const DecodeConfig& config) {

@@ -25,9 +25,10 @@ constexpr int kMostSequences = 8192;
 // Of --mode throughput and a device, together.
 absl::Status CheckBatchFlags(const DecodeConfig& config) {
   if (config.mode == Mode::kThroughput && config.device != "none") {
-    if (config.cuda_ordinal()) {
-      return absl::InvalidArgumentError("--device " + config.device +
-                                        ": GPUs do not compute the batches of --mode throughput yet; use none or host");
+    if (config.cuda_ordinal() && AttendsOnDevice(config.batch_schedule)) {
+      return absl::InvalidArgumentError(absl::StrCat("--batch-schedule ",
+                                                     WordOf(kBatchScheduleWords, config.batch_schedule),
+                                                     ": GPUs do not attend for such batches; use cgopipe, s2 or s3"));
     }
     if (config.expert_cache_bytes > 0) {
       return absl::InvalidArgumentError(

@@ -60,8 +60,9 @@ struct DecodeConfig {
   experts::Schedule expert_schedule = experts::Schedule::kFixed;
   BatchSchedule batch_schedule = BatchSchedule::kCgoPipe;  // with --mode throughput and a device
   int64_t micro_batch = 0;                                 // then: sequences of one at most; 0: chosen for each step
-  int64_t device_memory_bytes = 0;  // then: for experts and what steps hand over; 0: 4 GiB of the host's
-  int64_t pin_bytes = 0;            // limit of the weights registered for copies of these experts; 0: all
+  int64_t device_memory_bytes =
+      0;                  // then: for experts and what steps hand over; 0: all of a GPU's, 4 GiB of the host's
+  int64_t pin_bytes = 0;  // limit of the weights registered for copies of these experts; 0: all
   bool poison_freed_pages = false;  // see KvPoolOptions::poison_freed
   std::string routing_trace;        // file that records the experts of all tokens; empty: none
 

@@ -10,29 +10,13 @@
 #include "common/device/host/host_device.h"
 #include "common/engine/cuda/backend.h"
 #include "common/engine/host/host_decode.h"
+#include "services/decode/logged_pinning.h"
 #include "services/decode/overlap/cpu_experts.h"
 #include "services/decode/overlap/measure.h"
 #include "services/decode/overlap/split.h"
 
 namespace moestro::decode {
 namespace {
-
-// Registers `memory` in the background. Logs how much is registered, and again whenever that changes.
-std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, const char* loss,
-                                     std::span<const uint8_t> memory, const device::Pinning::Options& options) {
-  const int64_t bytes = std::ssize(memory);
-  return std::make_unique<device::Pinning>(
-      device, memory.data(), bytes, options, [=](int64_t pinned, const absl::Status& status) {
-        if (status.ok()) return spdlog::info("{} of {} bytes of {} are registered for copies", pinned, bytes, what);
-        spdlog::warn("{} of {} bytes of {} are registered for copies, {}; retried later: {}", pinned, bytes, what, loss,
-                     std::string(status.message()));
-      });
-}
-
-int64_t PinnedWeightBytes(const DecodeConfig& config, const weights::WeightSegment& segment) {
-  const int64_t bytes = segment.header().total_bytes;
-  return config.pin_bytes > 0 ? std::min(config.pin_bytes, bytes) : bytes;
-}
 
 // Rows of a step whose experts are scheduled. Prompts of a fixed mapping use the CPU alone: they would leave the cache
 // to what they used last.
@@ -83,10 +67,8 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   hybrid->costs_ = std::make_unique<CostModel>(std::move(costs));
   if (hybrid->scheduled_ != nullptr) {
     hybrid->scheduled_->Forget();  // what the measurement has used
-    const auto* const weights = reinterpret_cast<const uint8_t*>(&segment.header());
     hybrid->expert_pinning_ =
-        Pin(*hybrid->device_, "the weights", "loading other experts delays steps",
-            {weights, static_cast<size_t>(segment.header().total_bytes)}, {.limit_bytes = config.pin_bytes});
+        PinWeights(*hybrid->device_, segment, config.pin_bytes, "loading other experts delays steps");
   }
   hybrid->LogChoice(config.limits().max_batch);
   return hybrid;
@@ -119,7 +101,7 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::Weigh
   const int64_t hot_rows = ScheduledRows(config, max_rows);
   if (const std::optional<int> ordinal = config.cuda_ordinal()) {
     const std::span<const uint8_t> pages = pool.PagesMemory();
-    const int64_t weight_bytes = hot_rows > 0 ? PinnedWeightBytes(config, segment) : 0;
+    const int64_t weight_bytes = hot_rows > 0 ? PinnedWeightBytes(segment, config.pin_bytes) : 0;
     const device::CudaDeviceOptions gpu{.ordinal = *ordinal, .registered_bytes = std::ssize(pages) + weight_bytes};
     MOE_ASSIGN_OR_RETURN(engine::CudaDecodeBackend backend,
                          engine::OpenCudaDecode(gpu, spec, weights_,
@@ -136,8 +118,8 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::Weigh
                    pool.geometry().page_count);
     }
     // Prefill and this role write it, so it is not registered as read-only.
-    page_pinning_ = Pin(*device_, "the KV pool", "taking over sequences is slower", pages,
-                        {.access = device::HostAccess::kReadsAndWrites});
+    page_pinning_ = PinLogged(*device_, "the KV pool", "taking over sequences is slower", pages,
+                              {.access = device::HostAccess::kReadsAndWrites});
     return absl::OkStatus();
   }
   constexpr int64_t kOtherBytes = int64_t{1} << 30;  // for the arrays that a pass hands over

@@ -83,12 +83,12 @@ int main(int argc, char** argv) {
                  "Then: sequences of a micro-batch at most; 0: as by times measured at the start a step takes least");
   app.add_option("--device-memory", config.device_memory_bytes,
                  "Then: memory of the device for routed experts and what steps hand over (8GB); what two layers do not "
-                 "need holds experts that stay; 0: 4 GiB of the host's")
+                 "need holds experts that stay; 0: all of a GPU's, 4 GiB of the host's")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  app.add_option(
-         "--device-pin-bytes", config.pin_bytes,
-         "With --expert-cache-bytes: at most this much of the weights is pinned for fast copies to a GPU (32GB); "
-         "0: all")
+  app.add_option("--device-pin-bytes", config.pin_bytes,
+                 "With --expert-cache-bytes, or experts that stream: at most this much of the weights is pinned for "
+                 "fast copies to "
+                 "a GPU (32GB); 0: all")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option(
       "--routing-trace", config.routing_trace,

@@ -220,7 +220,10 @@ class DecodeServer {
     metrics_.lease_timeouts.Increment(rpc_.ExpireLeases());
     pool_->Sweep();
     metrics_.Update(pool_->stats(), *leases_);
-    if (batch_device_ != nullptr) metrics_.UpdateBatches(batch_device_->forward().counts());
+    if (batch_device_ != nullptr) {
+      batch_device_->RetryPinning();
+      metrics_.UpdateBatches(batch_device_->forward().counts());
+    }
     if (hybrid_ != nullptr) {
       hybrid_->RetryPinning();
       metrics_.UpdateDevice(hybrid_->forward().overlapped_steps(), hybrid_->expert_counts());

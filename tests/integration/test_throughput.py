@@ -80,7 +80,7 @@ def test_what_does_not_fit_the_mode_is_named(bin_dir):
     assert "--device-memory: needs --mode throughput" in error("--device", "host", "--device-memory", "1GB")
     assert "set --device-memory instead" in error(*batch, "--expert-cache-bytes", "1MB")
     assert "--routing-trace: not recorded" in error(*batch, "--routing-trace", "trace")
-    assert "use none or host" in error("--mode", "throughput", "--device", "cuda:0")
+    assert "use cgopipe, s2 or s3" in error("--mode", "throughput", "--device", "cuda:0", "--batch-schedule", "s4")
 
 
 def test_memory_that_is_too_small_is_an_error_of_the_start(make_node):

@@ -201,14 +201,27 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
   return absl::OkStatus();
 }
 
-absl::Status AddOutput(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream) {
+absl::Status ProjectPlainQueries(const CudaRows& rows, const AttentionWeights& w, float* queries, cuda::Stream stream) {
+  for (int64_t t = 0; t < rows.tiles(); ++t) {
+    const IndexRange tile = rows.Tile(t);
+    CudaInputRows in = rows.InputsOf(w.q_b, tile);
+    if (rows.spec.q_lora_rank > 0) {  // as ProjectDown has left them
+      in.stride = CudaStride(rows.spec.q_lora_rank);
+      in.x = rows.activations.query_input + tile.begin * in.stride;
+    }
+    const cuda::LinearShape shape = ShapeOf(w.q_b, in, queries + tile.begin * w.q_b.rows, w.q_b.rows);
+    MOE_RETURN_IF_ERROR(Multiply(rows, shape, PointersOf(w.q_b), tile.size(), stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddOutput(const CudaRows& rows, const AttentionWeights& w, uint16_t* attn_out, cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
   const int64_t stride = CudaStride(spec.num_heads * spec.v_head_dim), hidden = spec.hidden_size;
   for (int64_t t = 0; t < rows.tiles(); ++t) {
     const IndexRange tile = rows.Tile(t);
-    MOE_ASSIGN_OR_RETURN(
-        const CudaInputRows in,
-        CodeInPlace(rows.coded(), w.o, rows.activations.attn_out + tile.begin * stride, stride, tile.size(), stream));
+    MOE_ASSIGN_OR_RETURN(const CudaInputRows in,
+                         CodeInPlace(rows.coded(), w.o, attn_out + tile.begin * stride, stride, tile.size(), stream));
     MOE_RETURN_IF_ERROR(
         Multiply(rows, ShapeOf(w.o, in, rows.residual + tile.begin * hidden, hidden, cuda::LinearOutput::kAddF32),
                  PointersOf(w.o, w.o_bias), tile.size(), stream));
@@ -427,7 +440,7 @@ absl::Status AddDecodeAttention(const CudaRows& rows, const AttentionWeights& w,
                                 : AttendLatents(rows, begin, count, stream));
   }
   if (!grouped) MOE_RETURN_IF_ERROR(LatentsToValues(rows, w, stream));
-  return AddOutput(rows, w, stream);
+  return AddOutput(rows, w, rows.activations.attn_out, stream);
 }
 
 }  // namespace moestro::engine

@@ -16,8 +16,13 @@ absl::Status ProjectDown(const CudaRows& rows, const model::AttentionWeights& w,
 absl::Status ProjectQueries(const CudaRows& rows, const model::AttentionWeights& w, IndexRange heads,
                             cuda::Stream stream);
 
-// residual += o(attn_out), with its bias
-absl::Status AddOutput(const CudaRows& rows, const model::AttentionWeights& w, cuda::Stream stream);
+// Queries as they are projected, without biases, norms and rotation, F32 [rows, heads * qk_head_dim].
+absl::Status ProjectPlainQueries(const CudaRows& rows, const model::AttentionWeights& w, float* queries,
+                                 cuda::Stream stream);
+
+// residual += o(attn_out), with its bias. attn_out: BF16 [rows, CudaStride(heads * v_head_dim)], which codes may
+// overwrite.
+absl::Status AddOutput(const CudaRows& rows, const model::AttentionWeights& w, uint16_t* attn_out, cuda::Stream stream);
 
 // Consecutive tokens.
 struct KvPart {

@@ -2,6 +2,7 @@
 
 #include "common/base/status.h"
 #include "common/device/launch_check.h"
+#include "common/engine/cuda/cuda_batch.h"
 #include "common/engine/cuda/cuda_decode.h"
 #include "common/engine/cuda/cuda_prefill.h"
 #include "common/engine/cuda/cuda_rank_kernels.h"
@@ -54,6 +55,22 @@ absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions
   MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(device));
   MOE_ASSIGN_OR_RETURN(backend.compute, CudaDecode::Create(*backend.device, spec, weights, options));
   return backend;
+}
+
+absl::StatusOr<CudaBatchBackend> OpenCudaBatch(const device::CudaDeviceOptions& options, const weights::ModelSpec& spec,
+                                               const model::ModelWeights& weights, int64_t max_rows,
+                                               Int8Activations setting) {
+  MOE_RETURN_IF_ERROR(CheckPrefillSupported(spec));
+  MOE_RETURN_IF_ERROR(CheckWeightsSupported(spec, weights));
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<device::Device> device, OpenDevice(options));
+  return CudaBatchBackend{std::move(device), CudaBatch::Bytes(spec, weights, max_rows, setting)};
+}
+
+absl::StatusOr<std::unique_ptr<BatchCompute>> NewCudaBatch(device::Device& device, const weights::ModelSpec& spec,
+                                                           const model::ModelWeights& weights,
+                                                           const model::ModelWeights& on_device, int64_t max_rows,
+                                                           Int8Activations setting) {
+  return CudaBatch::Create(device, spec, weights, on_device, max_rows, setting);
 }
 
 }  // namespace moestro::engine

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/cuda/cuda_device.h"
+#include "common/engine/batch_compute.h"
 #include "common/engine/decode_compute.h"
 #include "common/engine/prefill_compute.h"
 #include "common/engine/rank_kernels.h"
@@ -55,5 +56,20 @@ struct CudaDecodeBackend {
 absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions& device,
                                                  const weights::ModelSpec& spec, const model::ModelWeights& weights,
                                                  const CudaDecodeOptions& options);
+
+struct CudaBatchBackend {
+  std::unique_ptr<device::Device> device;
+  int64_t compute_bytes = 0;  // of device memory, that NewCudaBatch takes
+};
+
+// Errors of OpenCudaDevice, CheckPrefillSupported and CheckWeightsSupported, and what a first kernel fails with.
+absl::StatusOr<CudaBatchBackend> OpenCudaBatch(const device::CudaDeviceOptions& options, const weights::ModelSpec& spec,
+                                               const model::ModelWeights& weights, int64_t max_rows,
+                                               Int8Activations setting);
+// What computes on it; CudaBatch::Create says of what.
+absl::StatusOr<std::unique_ptr<BatchCompute>> NewCudaBatch(device::Device& device, const weights::ModelSpec& spec,
+                                                           const model::ModelWeights& weights,
+                                                           const model::ModelWeights& on_device, int64_t max_rows,
+                                                           Int8Activations setting);
 
 }  // namespace moestro::engine

@@ -12,7 +12,6 @@
 #include "common/device/pinned_buffer.h"
 #include "common/engine/cuda/attention.h"
 #include "common/engine/cuda/feed_forward.h"
-#include "common/engine/cuda/head.h"
 
 namespace moestro::engine {
 namespace {
@@ -65,12 +64,6 @@ struct CudaDecode::LaneState {
   };
   std::vector<Sequence> sequences;
   std::vector<uint32_t> places;  // of the sequences' pages
-};
-
-struct CudaDecode::Head {
-  device::Memory input;   // BF16 [kLogitRows, hidden]
-  device::Memory logits;  // F32 [kLogitRows, vocab_size]
-  device::PinnedBuffer<float> host_logits;
 };
 
 // How rows of the experts that the device holds are cut into tiles, and experts into groups, each of one launch: all
@@ -166,25 +159,20 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
   const bool coded = TakesCodes(spec, weights, options.int8_activations);
   const int64_t lane_bytes = CudaActivations::Bytes(spec, CudaSizes::OfStep(options.max_rows, coded)) + packed_bytes;
   const int64_t hidden_bytes = options.max_rows * spec.hidden_size * static_cast<int64_t>(sizeof(float));
-  const int64_t head_input_bytes = model::kLogitRows * spec.hidden_size * 2;
-  const int64_t logits_bytes = model::kLogitRows * spec.vocab_size * 4;
   const int64_t context_pages = CeilDiv(spec.max_position_embeddings, kv::kPageTokens);
   const int64_t longest = std::max(own_pages, std::min(geometry.page_count, context_pages));
-  MOE_ASSIGN_OR_RETURN(const int64_t places,
-                       CountPlaces(device, options, geometry.page_count, longest, geometry.page_bytes(),
-                                   DeviceWeights::Bytes(spec, weights),
-                                   kMaxLanes * lane_bytes + hidden_bytes + head_input_bytes + logits_bytes));
+  MOE_ASSIGN_OR_RETURN(
+      const int64_t places,
+      CountPlaces(device, options, geometry.page_count, longest, geometry.page_bytes(),
+                  DeviceWeights::Bytes(spec, weights), kMaxLanes * lane_bytes + hidden_bytes + StepHead::Bytes(spec)));
   MOE_ASSIGN_OR_RETURN(DeviceWeights device_weights, DeviceWeights::Copy(device, spec, weights));
   MOE_ASSIGN_OR_RETURN(device::Memory pages, device.Allocate(places * geometry.page_bytes(), "KV pages"));
   std::unique_ptr<CudaDecode> decode(
       new CudaDecode(device, spec, weights, coded, std::move(device_weights), std::move(pages), geometry, places));
 
   MOE_ASSIGN_OR_RETURN(decode->residual_, device.Allocate(hidden_bytes, "activations"));
-  MOE_ASSIGN_OR_RETURN(device::Memory input, device.Allocate(head_input_bytes, "activations"));
-  MOE_ASSIGN_OR_RETURN(device::Memory logits, device.Allocate(logits_bytes, "logits"));
-  MOE_ASSIGN_OR_RETURN(auto host_logits,
-                       device::PinnedBuffer<float>::Create(device, model::kLogitRows * spec.vocab_size));
-  decode->head_.reset(new Head{std::move(input), std::move(logits), std::move(host_logits)});
+  MOE_ASSIGN_OR_RETURN(StepHead head, StepHead::Create(device, spec));
+  decode->head_.emplace(std::move(head));
 
   const StepRows::Limits limits{
       .rows = options.max_rows,
@@ -374,30 +362,11 @@ absl::Status CudaDecode::Logits(std::span<const model::EngineRow> rows, device::
   for (const auto& state : lanes) {
     MOE_RETURN_IF_ERROR(CheckScores({state->has_nan.get(), static_cast<size_t>(spec_.num_layers)}));
   }
-  const auto give_logits = [&](std::span<const int64_t> wanted) -> absl::Status {
-    MOE_RETURN_IF_ERROR(stream.Launch(
-        {.name = "head", .cost = {}, .run = [this, &wanted](void* native) { return RunHead(wanted, native); }}));
-    MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(head_->host_logits.get()), head_->logits.data(),
-                                          std::ssize(wanted) * spec_.vocab_size * int64_t{sizeof(float)}));
-    MOE_RETURN_IF_ERROR(stream.Synchronize());
-    return FinishLogits(spec_, rows, wanted, head_->host_logits.get(), on_logits);
-  };
-  MOE_RETURN_IF_ERROR(model::ForRowsWithLogits(rows, give_logits));
+  MOE_RETURN_IF_ERROR(head_->Logits(spec_, weights_.get(), coded_, reinterpret_cast<const float*>(residual_.data()),
+                                    rows, /*places=*/{}, stream, on_logits));
   for (const auto& state : lanes) StoreEntries(*state);
   for (int lane = 0; lane < kMaxLanes; ++lane) pages_.LetGo(lane, /*done=*/lane < std::ssize(lanes));
   return absl::OkStatus();
-}
-
-absl::Status CudaDecode::RunHead(std::span<const int64_t> wanted, void* native) const {
-  auto* const stream = static_cast<cuda::Stream>(native);
-  const model::ModelWeights& w = weights_.get();
-  auto* const input = reinterpret_cast<uint16_t*>(head_->input.data());
-  const auto* const residual = reinterpret_cast<const float*>(residual_.data());
-  MOE_RETURN_IF_ERROR(NormHeadInput(spec_, w.final_norm, residual, wanted, input, stream));
-  MOE_ASSIGN_OR_RETURN(const CudaInputRows in,
-                       CodeInPlace(coded_, w.head, input, CudaStride(spec_.hidden_size), std::ssize(wanted), stream));
-  return engine::RunHead(spec_, {w.head, 0}, std::ssize(wanted), in, reinterpret_cast<float*>(head_->logits.data()),
-                         stream);
 }
 
 void CudaDecode::StoreEntries(const LaneState& state) {

@@ -11,11 +11,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/engine/cuda/backend.h"
 #include "common/engine/cuda/device_pages.h"
 #include "common/engine/cuda/device_weights.h"
+#include "common/engine/cuda/head.h"
 #include "common/engine/cuda/inputs.h"
 #include "common/engine/cuda/rows.h"
 #include "common/engine/cuda/supported.h"
@@ -54,7 +56,6 @@ class CudaDecode final : public DecodeCompute {
 
  private:
   struct LaneState;
-  struct Head;
   struct HotTiles;
   CudaDecode(const device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
              bool coded, DeviceWeights device_weights, device::Memory pages, const kv::KvGeometry& geometry,
@@ -63,7 +64,6 @@ class CudaDecode final : public DecodeCompute {
   CudaRows RowsOf(const LaneState& state) const;
   absl::Status RunAttend(const LaneState& state, void* native) const;
   absl::Status RunCombine(LaneState& state, void* native) const;
-  absl::Status RunHead(std::span<const int64_t> wanted, void* native) const;
   absl::Status EncodeHot(int64_t rows, const uint16_t* x, void* native) const;
   // A group of the tiles' experts.
   absl::Status RunHot(size_t group, std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
@@ -79,7 +79,7 @@ class CudaDecode final : public DecodeCompute {
   const DeviceWeights weights_;
   DevicePages pages_;
   device::Memory residual_;  // F32 [rows, hidden] of all lanes; each works on its part
-  std::unique_ptr<Head> head_;
+  std::optional<StepHead> head_;
   std::unique_ptr<HotTiles> hot_;  // null without hot_rows
   std::vector<std::unique_ptr<LaneState>> lanes_;
 };

@@ -171,7 +171,7 @@ absl::Status CudaPrefill::Attention(const LayerStep& step, const model::Attentio
         enqueue([rows, w, heads, own](cuda::Stream native) { return Attend(rows, w, heads, own, native); }));
   }
   if (has_earlier) MOE_RETURN_IF_ERROR(stream.Record(*gathered_copied_));
-  return enqueue([rows, w](cuda::Stream native) { return AddOutput(rows, w, native); });
+  return enqueue([rows, w](cuda::Stream native) { return AddOutput(rows, w, rows.activations.attn_out, native); });
 }
 
 // For one copy, not one a page: each would wait for an expert's that is on the bus.

@@ -150,7 +150,7 @@ device::Kernel CudaRankKernels::FinishAttention(const StagedModule& attention, i
                 [rows = Rows(), w = attention.Attention(spec_, share_.form, weights_), heads = Heads(tile),
                  is_last = tile + 1 == attention_tiles()](cuda::Stream stream) -> absl::Status {
                   MOE_RETURN_IF_ERROR(FinishHeads(rows, w, heads, stream));
-                  return is_last ? AddOutput(rows, w, stream) : absl::OkStatus();
+                  return is_last ? AddOutput(rows, w, rows.activations.attn_out, stream) : absl::OkStatus();
                 });
 }
 

@@ -1,5 +1,7 @@
 #include "common/engine/cuda/head.h"
 
+#include <functional>
+
 #include "common/base/status.h"
 #include "common/engine/cuda/feed_forward.h"
 
@@ -46,6 +48,53 @@ absl::Status FinishLogits(const weights::ModelSpec& spec, std::span<const model:
     on_logits(wanted[i], row);
   }
   return absl::OkStatus();
+}
+
+namespace {
+
+int64_t HeadInputBytes(const weights::ModelSpec& spec) {
+  return model::kLogitRows * CudaStride(spec.hidden_size) * int64_t{sizeof(uint16_t)};
+}
+int64_t LogitBytes(const weights::ModelSpec& spec) {
+  return model::kLogitRows * spec.vocab_size * int64_t{sizeof(float)};
+}
+
+}  // namespace
+
+int64_t StepHead::Bytes(const weights::ModelSpec& spec) { return HeadInputBytes(spec) + LogitBytes(spec); }
+
+absl::StatusOr<StepHead> StepHead::Create(device::Device& device, const weights::ModelSpec& spec) {
+  MOE_ASSIGN_OR_RETURN(device::Memory input, device.Allocate(HeadInputBytes(spec), "activations"));
+  MOE_ASSIGN_OR_RETURN(device::Memory logits, device.Allocate(LogitBytes(spec), "logits"));
+  MOE_ASSIGN_OR_RETURN(auto host_logits,
+                       device::PinnedBuffer<float>::Create(device, model::kLogitRows * spec.vocab_size));
+  return StepHead(std::move(input), std::move(logits), std::move(host_logits));
+}
+
+absl::Status StepHead::Logits(const weights::ModelSpec& spec, const model::ModelWeights& weights, bool coded,
+                              const float* residual, std::span<const model::EngineRow> rows,
+                              std::span<const int64_t> places, device::Stream& stream,
+                              absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) const {
+  auto* const input = reinterpret_cast<uint16_t*>(input_.data());
+  auto* const logits = reinterpret_cast<float*>(logits_.data());
+  std::vector<int64_t> at;
+  return model::ForRowsWithLogits(rows, [&](std::span<const int64_t> wanted) -> absl::Status {
+    at.clear();
+    for (const int64_t row : wanted) at.push_back(places.empty() ? row : places[static_cast<size_t>(row)]);
+    const auto run = [&](void* native) -> absl::Status {
+      auto* const on = static_cast<cuda::Stream>(native);
+      MOE_RETURN_IF_ERROR(NormHeadInput(spec, weights.final_norm, residual, at, input, on));
+      MOE_ASSIGN_OR_RETURN(const CudaInputRows in,
+                           CodeInPlace(coded, weights.head, input, CudaStride(spec.hidden_size), std::ssize(at), on));
+      return RunHead(spec, {weights.head, 0}, std::ssize(at), in, logits, on);
+    };
+    // A GPU calls what is launched at once.
+    MOE_RETURN_IF_ERROR(stream.Launch({.name = "head", .cost = {}, .run = std::ref(run)}));
+    MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(host_logits_.get()), logits_.data(),
+                                          std::ssize(at) * spec.vocab_size * int64_t{sizeof(float)}));
+    MOE_RETURN_IF_ERROR(stream.Synchronize());
+    return FinishLogits(spec, rows, wanted, host_logits_.get(), on_logits);
+  });
 }
 
 void CudaResults::Begin(const weights::ModelSpec& spec, std::span<const model::EngineRow> rows) {

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/device/device.h"
+#include "common/device/pinned_buffer.h"
 #include "common/engine/cuda/rows.h"
 #include "common/model/binding.h"
 #include "common/model/engine.h"
@@ -28,6 +30,28 @@ absl::Status RunHead(const weights::ModelSpec& spec, const model::HeadSlice& sli
 absl::Status FinishLogits(const weights::ModelSpec& spec, std::span<const model::EngineRow> rows,
                           std::span<const int64_t> wanted, float* logits,
                           absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+
+// Logits of a step, some rows at a time, whose memory is allocated once.
+class StepHead {
+ public:
+  static int64_t Bytes(const weights::ModelSpec& spec);  // of device memory
+  static absl::StatusOr<StepHead> Create(device::Device& device, const weights::ModelSpec& spec);
+
+  // Logits of the rows that want them, in row order. Row i's residual is row places[i] of `residual`, or row i if there
+  // are no places. Waits for them.
+  absl::Status Logits(const weights::ModelSpec& spec, const model::ModelWeights& weights, bool coded,
+                      const float* residual, std::span<const model::EngineRow> rows, std::span<const int64_t> places,
+                      device::Stream& stream,
+                      absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) const;
+
+ private:
+  StepHead(device::Memory input, device::Memory logits, device::PinnedBuffer<float> host_logits)
+      : input_(std::move(input)), logits_(std::move(logits)), host_logits_(std::move(host_logits)) {}
+
+  device::Memory input_;   // BF16 [kLogitRows, CudaStride(hidden)]
+  device::Memory logits_;  // F32 [kLogitRows, vocab_size]
+  device::PinnedBuffer<float> host_logits_;
+};
 
 class CudaResults {
  public:

@@ -26,4 +26,15 @@ absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions
   return NoCuda();
 }
 
+absl::StatusOr<CudaBatchBackend> OpenCudaBatch(const device::CudaDeviceOptions&, const weights::ModelSpec&,
+                                               const model::ModelWeights&, int64_t, Int8Activations) {
+  return NoCuda();
+}
+
+absl::StatusOr<std::unique_ptr<BatchCompute>> NewCudaBatch(device::Device&, const weights::ModelSpec&,
+                                                           const model::ModelWeights&, const model::ModelWeights&,
+                                                           int64_t, Int8Activations) {
+  return NoCuda();
+}
+
 }  // namespace moestro::engine

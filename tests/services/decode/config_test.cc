@@ -81,7 +81,12 @@ TEST(DecodeConfigTest, BatchesThatStreamHaveFlagsOfTheirOwn) {
     config.device_memory_bytes = int64_t{1} << 30;
   };
   EXPECT_EQ(error(set_all), "");
-  EXPECT_THAT(error([](DecodeConfig& c) { c.device = "cuda:0"; }), testing::HasSubstr("use none or host"));
+  EXPECT_EQ(error([](DecodeConfig& c) { c.device = "cuda:0"; }), "");
+  const auto attend = [](DecodeConfig& c) {
+    c.device = "cuda:0";
+    c.batch_schedule = BatchSchedule::kS4;
+  };
+  EXPECT_THAT(error(attend), testing::HasSubstr("--batch-schedule s4: GPUs do not attend"));
   EXPECT_THAT(error([](DecodeConfig& c) { c.expert_cache_bytes = 1; }), testing::HasSubstr("set --device-memory"));
   EXPECT_THAT(error([](DecodeConfig& c) { c.routing_trace = "x"; }), testing::HasSubstr("--routing-trace"));
   EXPECT_THAT(error([](DecodeConfig& c) { c.micro_batch = 8193; }), testing::HasSubstr("--micro-batch 8193"));

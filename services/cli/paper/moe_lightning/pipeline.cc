@@ -1,12 +1,11 @@
 #include "services/cli/paper/moe_lightning/pipeline.h"
 
 #include <algorithm>
-#include <array>
-#include <vector>
 
 #include "common/device/sim/world.h"
 #include "common/roofline/intensity.h"
 #include "common/roofline/work_count.h"
+#include "services/decode/throughput/task_list.h"
 
 namespace moestro::cli {
 namespace {
@@ -43,19 +42,49 @@ class Pipeline {
     weights_ = static_cast<double>(spec.num_experts) * layer.expert.bytes * (1 - policy.resident_weights) / link;
   }
 
+  // CGOPipe is the list that decode runs (services/decode/throughput).
   LayerSeconds Run(Schedule schedule) {
+    if (schedule == Schedule::kCgoPipe) return Mean(ForecastOf(kFirst), ForecastOf(kFirst + kCounted));
     LayerSeconds before;
     for (int64_t layer = 0; layer < kFirst + kCounted; ++layer) {
       if (layer == kFirst) before = Now();
-      RunLayer(schedule, layer);
+      RunLayer(schedule);
     }
-    const LayerSeconds after = Now();
+    return Mean(before, Now());
+  }
+
+ private:
+  static LayerSeconds Mean(const LayerSeconds& before, const LayerSeconds& after) {
     const auto mean = [](double from, double to) { return (to - from) / static_cast<double>(kCounted); };
     return {mean(before.layer, after.layer), mean(before.device, after.device), mean(before.host, after.host),
             mean(before.to_device, after.to_device)};
   }
-
- private:
+  LayerSeconds ForecastOf(int64_t layers) const {
+    using decode::Resource;
+    decode::StepShape shape{.layers = layers, .streamed = {}, .micro_batches = micro_batches_, .first_is_there = true};
+    for (int64_t layer = 0; layer < layers; ++layer) shape.streamed.push_back(layer);
+    const decode::StepForecast forecast =
+        decode::Forecast(decode::ListTasks(decode::BatchSchedule::kCgoPipe, shape),
+                         [this](const decode::Task& task) { return SecondsOf(task.kind); });
+    const auto busy = [&](Resource resource) { return forecast.busy[static_cast<size_t>(resource)]; };
+    return {forecast.seconds, busy(Resource::kDevice), busy(Resource::kHost), busy(Resource::kToDevice)};
+  }
+  double SecondsOf(decode::TaskKind kind) const {
+    switch (kind) {
+      case decode::TaskKind::kPreAttention:
+        return projections_;
+      case decode::TaskKind::kOffload:
+        return offload_;
+      case decode::TaskKind::kHostAttention:
+        return host_attention_;
+      case decode::TaskKind::kLoadOutputs:
+        return hidden_;
+      case decode::TaskKind::kLoadPage:
+        return weights_ / static_cast<double>(micro_batches_);
+      default:
+        return experts_;
+    }
+  }
   roofline::Work Products(const roofline::WeightCount& weights) const {
     return {.operations = 2 * rows_ * weights.elements, .bytes = weights.bytes};
   }
@@ -70,41 +99,9 @@ class Pipeline {
     return {end_, world_.BusySeconds(device_), world_.BusySeconds(host_), world_.BusySeconds(to_device_)};
   }
 
-  void RunLayer(Schedule schedule, int64_t layer) {
-    switch (schedule) {
-      case Schedule::kCgoPipe:
-        return CgoPipe(layer);
-      case Schedule::kFlexGenCpu:
-      case Schedule::kFlexGen:
-        return FlexGen(schedule == Schedule::kFlexGen);
-      case Schedule::kWholeLayer:
-        return WholeLayer();
-    }
-  }
-
-  // Algorithm 1. What is asked for in layer i are its experts, and attention of two micro-batches later.
-  void CgoPipe(int64_t layer) {
-    const int64_t ahead = std::min<int64_t>(2, micro_batches_);
-    if (layer == 0) {
-      done_.assign(static_cast<size_t>(micro_batches_), 0);
-      attended_.assign(static_cast<size_t>(micro_batches_), 0);
-      for (int64_t i = 0; i < ahead; ++i) Attend(i);
-    }
-    const double loaded = weights_loaded_;
-    for (int64_t i = 0; i < micro_batches_; ++i) {
-      const double hidden = Take(to_device_, attended_[static_cast<size_t>(i)], hidden_);
-      // A page overwrites what the layer before the last one left.
-      weights_loaded_ = Take(to_device_, layer_begun_, weights_ / static_cast<double>(micro_batches_));
-      const double begin = std::max({hidden, loaded, done_[static_cast<size_t>(i)]});
-      done_[static_cast<size_t>(i)] = end_ = Take(device_, begin, experts_);
-      Attend((i + ahead) % micro_batches_);
-    }
-    layer_begun_ = end_;
-  }
-  void Attend(int64_t i) {
-    const auto at = static_cast<size_t>(i);
-    const double projected = Take(device_, done_[at], projections_);
-    attended_[at] = Take(host_, Take(to_host_, projected, offload_), host_attention_);
+  void RunLayer(Schedule schedule) {
+    if (schedule == Schedule::kWholeLayer) return WholeLayer();
+    FlexGen(/*on_device=*/schedule == Schedule::kFlexGen);
   }
 
   void FlexGen(bool on_device) {
@@ -152,11 +149,6 @@ class Pipeline {
   const size_t to_host_ = world_.Turns("to host");
   double latest_ = 0;  // end of all that was taken
   double end_ = 0;     // of the layer's experts so far
-  // CGOPipe.
-  double weights_loaded_ = 0;     // of the next layer
-  double layer_begun_ = 0;        // when the layer before was done, whose weights are overwritten
-  std::vector<double> done_;      // by micro-batch: its experts in the layer before, or in this one
-  std::vector<double> attended_;  // its attention in this layer, or in the next one
 };
 
 }  // namespace

@@ -12,8 +12,8 @@ enum class Schedule {
   // ahead of the experts.
   kCgoPipe,
   // S3: FlexGen with attention on the host. One micro-batch after the other; the next layer's weights in one piece,
-  // with
-  // the first of them. Everything waits for everything after each micro-batch, as FlexGen does.
+  // with the first of them. Everything waits for everything after each micro-batch, as FlexGen does, and decode's own
+  // S3 and S4 do not.
   kFlexGenCpu,
   // S4: FlexGen. Attention on the device; the next micro-batch's cache comes meanwhile. Waits likewise.
   kFlexGen,
