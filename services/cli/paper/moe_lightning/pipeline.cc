@@ -5,7 +5,7 @@
 #include "common/device/sim/world.h"
 #include "common/roofline/intensity.h"
 #include "common/roofline/work_count.h"
-#include "services/decode/throughput/task_list.h"
+#include "services/decode/throughput/simulate.h"
 
 namespace moestro::cli {
 namespace {
@@ -60,31 +60,18 @@ class Pipeline {
             mean(before.to_device, after.to_device)};
   }
   LayerSeconds ForecastOf(int64_t layers) const {
-    using decode::Resource;
-    decode::StepShape shape{.layers = layers, .streamed = {}, .micro_batches = micro_batches_, .first_is_there = true};
-    for (int64_t layer = 0; layer < layers; ++layer) shape.streamed.push_back(layer);
-    const decode::StepForecast forecast =
-        decode::Forecast(decode::ListTasks(decode::BatchSchedule::kCgoPipe, shape),
-                         [this](const decode::Task& task) { return SecondsOf(task.kind); });
-    const auto busy = [&](Resource resource) { return forecast.busy[static_cast<size_t>(resource)]; };
-    return {forecast.seconds, busy(Resource::kDevice), busy(Resource::kHost), busy(Resource::kToDevice)};
+    const decode::StepForecast forecast = decode::SimulateCgoPipe(layers, micro_batches_,
+                                                                  {.pre_attention = projections_,
+                                                                   .offload = offload_,
+                                                                   .host_attention = host_attention_,
+                                                                   .load_outputs = hidden_,
+                                                                   .post_attention = experts_,
+                                                                   .weights = weights_});
+    const auto busy = [&](decode::Resource resource) { return forecast.busy[static_cast<size_t>(resource)]; };
+    return {forecast.seconds, busy(decode::Resource::kDevice), busy(decode::Resource::kHost),
+            busy(decode::Resource::kToDevice)};
   }
-  double SecondsOf(decode::TaskKind kind) const {
-    switch (kind) {
-      case decode::TaskKind::kPreAttention:
-        return projections_;
-      case decode::TaskKind::kOffload:
-        return offload_;
-      case decode::TaskKind::kHostAttention:
-        return host_attention_;
-      case decode::TaskKind::kLoadOutputs:
-        return hidden_;
-      case decode::TaskKind::kLoadPage:
-        return weights_ / static_cast<double>(micro_batches_);
-      default:
-        return experts_;
-    }
-  }
+
   roofline::Work Products(const roofline::WeightCount& weights) const {
     return {.operations = 2 * rows_ * weights.elements, .bytes = weights.bytes};
   }
