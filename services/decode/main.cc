@@ -80,7 +80,8 @@ int main(int argc, char** argv) {
       "weights come as a whole; s3: and the CPU does not attend ahead; s4: the device attends, the cache comes to it; "
       "whole-layer: and all sequences are one micro-batch");
   app.add_option("--micro-batch", config.micro_batch,
-                 "Then: sequences of a micro-batch at most; 0: as by times measured at the start a step takes least");
+                 "Then: sequences of a micro-batch, of which a step has 256 at most; 0: as by times measured at the "
+                 "start a step takes least");
   app.add_option("--device-memory", config.device_memory_bytes,
                  "Then: memory of the device for routed experts and what steps hand over (8GB); what two layers do not "
                  "need holds experts that stay; 0: all of a GPU's, 4 GiB of the host's")

@@ -16,8 +16,11 @@ namespace {
 // Of what is left beside the arrays of a step, the part for the cache, where the device attends.
 constexpr int64_t kCacheShare = 2;
 constexpr int64_t kMemoryAlignment = 4096;
-// More gain nothing: each is a task of every kind in every layer.
-constexpr int64_t kMostMicroBatches = 64;
+// More gain nothing: each is a task of every kind in every layer. Of a step, and of those that forecasts choose from.
+constexpr int64_t kMostMicroBatches = 256;
+constexpr int64_t kMostForecast = 64;
+// Lists that are kept: those of a forecast's choices, twice, and some more. One of 256 micro-batches has 8 MB.
+constexpr size_t kMostLists = 40;
 
 // Bytes of the arrays of AttentionIo, one behind the other.
 struct IoBytes {
@@ -205,7 +208,7 @@ int64_t BatchForward::cache_tokens() const {
 }
 
 absl::Status BatchForward::LoadResident() {
-  device::Stream& stream = pipeline_->stream();
+  device::Stream& stream = pipeline_->load_stream();
   for (const WeightPages::Expert& expert : pages_.places()) {
     for (const engine::StagedRange& range : expert.module->image.ranges) {
       if (!expert.resident) continue;
@@ -247,17 +250,19 @@ absl::Status BatchForward::CutIntoParts() {
   BatchSize step;
   step.Add(batch_);
   const int64_t sequences = std::ssize(runs);
-  const int64_t parts = whole ? 1 : chooses_ ? BestParts(sequences, step) : CeilDiv(sequences, micro_batch_);
+  const int64_t parts = whole ? 1 : chooses_ ? BestParts(sequences, step) : FixedParts(sequences);
   BatchingLimits limits{
       .micro_batches = parts, .sequences = CeilDiv(sequences, parts), .tokens = cache_tokens() / kv::kPageTokens};
   MicroBatches cut = CutIntoMicroBatches(blocks, limits);
   while (!cut.left_over.empty()) {
-    if (whole || limits.micro_batches == sequences) {
+    if (whole || limits.micro_batches == std::min(sequences, kMostMicroBatches)) {
       const int64_t most = std::ranges::max(blocks);
       return absl::ResourceExhaustedError(absl::StrFormat(
           "the device has room for the cache of %d tokens, and %s; take a schedule with attention on the host",
           cache_tokens(),
-          whole ? "all sequences together have more" : absl::StrFormat("one sequence has %d", most * kv::kPageTokens)));
+          !whole && most * kv::kPageTokens > cache_tokens()
+              ? absl::StrFormat("one sequence has %d", most * kv::kPageTokens)
+              : "all sequences together have more"));
     }
     ++limits.micro_batches;
     cut = CutIntoMicroBatches(blocks, limits);
@@ -296,13 +301,17 @@ absl::Status BatchForward::CutIntoParts() {
   return absl::OkStatus();
 }
 
+int64_t BatchForward::FixedParts(int64_t sequences) const {
+  return std::min(CeilDiv(sequences, micro_batch_), kMostMicroBatches);
+}
+
 int64_t BatchForward::BestParts(int64_t sequences, const BatchSize& step) {
   if (options_.schedule == BatchSchedule::kWholeLayer) return 1;
   // Not all numbers: a forecast of many layers and micro-batches takes a millisecond, and the best is flat.
   int64_t best = 1;
   double least = std::numeric_limits<double>::infinity();
-  for (int64_t parts = 1; parts <= std::min(sequences, kMostMicroBatches); parts += parts < 4 ? 1 : parts / 2) {
-    const double seconds = costs_->Even(ListOf(parts), step).seconds;
+  for (int64_t parts = 1; parts <= std::min(sequences, kMostForecast); parts += parts < 4 ? 1 : parts / 2) {
+    const double seconds = costs_->Even(*ListOf(parts), step).seconds;
     if (seconds >= least) continue;
     best = parts;
     least = seconds;
@@ -312,8 +321,8 @@ int64_t BatchForward::BestParts(int64_t sequences, const BatchSize& step) {
 
 StepForecast BatchForward::ForecastOf(int64_t sequences, int64_t tokens) {
   const BatchSize step{sequences, sequences * tokens, sequences * CeilDiv(tokens - 1, kv::kPageTokens)};
-  const int64_t parts = chooses_ ? BestParts(sequences, step) : CeilDiv(sequences, micro_batch_);
-  return costs_->Even(ListOf(options_.schedule == BatchSchedule::kWholeLayer ? 1 : parts), step);
+  const int64_t parts = chooses_ ? BestParts(sequences, step) : FixedParts(sequences);
+  return costs_->Even(*ListOf(options_.schedule == BatchSchedule::kWholeLayer ? 1 : parts), step);
 }
 
 void BatchForward::Count() {
@@ -331,16 +340,17 @@ BatchCounts BatchForward::counts() const {
   return counts_;
 }
 
-const TaskList& BatchForward::ListOf(int64_t micro_batches) {
-  const auto [list, is_new] = lists_.try_emplace({micro_batches, first_is_there_});
-  if (is_new) {
-    list->second = ListTasks(options_.schedule, {.layers = spec_.num_layers,
-                                                 .streamed = pages_.streamed(),
-                                                 .micro_batches = micro_batches,
-                                                 .first_is_there = first_is_there_});
-    MOE_CHECK(CheckTasks(list->second).ok());
-  }
-  return list->second;
+std::shared_ptr<const TaskList> BatchForward::ListOf(int64_t micro_batches) {
+  const std::pair key(micro_batches, first_is_there_);
+  if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
+  auto list = std::make_shared<const TaskList>(ListTasks(options_.schedule, {.layers = spec_.num_layers,
+                                                                             .streamed = pages_.streamed(),
+                                                                             .micro_batches = micro_batches,
+                                                                             .first_is_there = first_is_there_}));
+  MOE_CHECK(CheckTasks(*list).ok());
+  if (lists_.size() >= kMostLists) lists_.clear();
+  lists_.emplace(key, list);
+  return list;
 }
 
 std::vector<BatchSize> BatchForward::Sizes() const {
@@ -356,7 +366,7 @@ absl::Status BatchForward::Forward(const model::ForwardBatch& batch, absl::Funct
   MOE_RETURN_IF_ERROR(compute_->CheckForm(batch.form));
   MOE_RETURN_IF_ERROR(model::CheckBatch(spec_, max_rows(), batch, batch_));
   MOE_RETURN_IF_ERROR(CutIntoParts());
-  list_ = &ListOf(std::ssize(micro_batches_));
+  list_ = ListOf(std::ssize(micro_batches_));
   forecast_ = costs_ ? costs_->Of(*list_, Sizes()) : StepForecast();
   compute_->Begin(micro_batches_, device_io_);
   attention_.Begin(micro_batches_, host_io_);

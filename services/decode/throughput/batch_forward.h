@@ -103,11 +103,13 @@ class BatchForward final : public ForwardPass {
   void PlaceExperts(int64_t first_place);
   int64_t PlaceOf(int64_t layer) const;
   absl::Status CutIntoParts();
+  // Micro-batches of micro_batch_ sequences.
+  int64_t FixedParts(int64_t sequences) const;
   // Micro-batches with which a step of so many sequences takes least.
   int64_t BestParts(int64_t sequences, const BatchSize& step);
   void Count();
   std::vector<BatchSize> Sizes() const;
-  const TaskList& ListOf(int64_t micro_batches);
+  std::shared_ptr<const TaskList> ListOf(int64_t micro_batches);
   kv::KvPages DevicePages(const kv::KvPages& pages, int64_t blocks, uint8_t* base, int64_t first) const;
 
   const weights::ModelSpec& spec_;
@@ -128,8 +130,9 @@ class BatchForward final : public ForwardPass {
   std::unique_ptr<BatchPipeline> pipeline_;
   int64_t micro_batch_ = 1;
   std::optional<StepCosts> costs_;
-  bool chooses_ = false;                                // micro-batches, by the costs
-  std::map<std::pair<int64_t, bool>, TaskList> lists_;  // by micro-batches, and whether the first layer is there
+  bool chooses_ = false;  // micro-batches, by the costs
+  // Lists that steps had, by micro-batches, and whether the first layer is there.
+  std::map<std::pair<int64_t, bool>, std::shared_ptr<const TaskList>> lists_;
 
   // Of the step.
   model::CheckedBatch batch_;
@@ -140,7 +143,7 @@ class BatchForward final : public ForwardPass {
   // Of each sequence, where the device attends, in even and in odd layers. A micro-batch's caches have one of two
   // places, which all micro-batches of all layers take in turn.
   std::array<std::vector<kv::KvPages>, 2> device_caches_;
-  const TaskList* list_ = nullptr;
+  std::shared_ptr<const TaskList> list_;
   StepTimes times_;
   StepForecast forecast_;
 

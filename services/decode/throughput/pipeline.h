@@ -40,8 +40,9 @@ class BatchPipeline {
   absl::Status Run(const TaskList& list, TaskWork& work, absl::FunctionRef<absl::Status()> interrupted,
                    StepTimes& times);
 
-  // The device's stream, between steps.
+  // Streams between steps: of the device, and of copies to it.
   device::Stream& stream() { return *compute_; }
+  device::Stream& load_stream() { return *to_device_; }
   // After a failure on stream(): as Run, what the failure is to the caller.
   absl::Status Renew(const absl::Status& failure);
 

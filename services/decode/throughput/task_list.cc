@@ -239,6 +239,7 @@ class Checker {
   }
 
   void CheckLayer(int64_t layer) {
+    const int64_t last_page = Streams(layer) ? Last(kLoadPage, layer) : 0;
     for (int64_t part = 0; part < shape().micro_batches; ++part) {
       const auto before = [&](TaskKind first, TaskKind then) { Require(first, layer, part, then, layer, part); };
       if (layer > 0) Require(kPostAttention, layer - 1, part, kPreAttention, layer, part);
@@ -262,20 +263,24 @@ class Checker {
         before(kHostAttention, kLoadOutputs);
         before(kLoadOutputs, kPostAttention);
       }
-      for (int64_t page = 0; Streams(layer) && page < shape().micro_batches; ++page) {
-        Require(kLoadPage, layer, page, kPostAttention, layer, part);
-      }
+      if (Streams(layer)) Require(kLoadPage, layer, last_page, kPostAttention, layer, part);
     }
+  }
+  // The part whose task ends last of those of the kind in a layer: they are of one resource, so it stands for all.
+  int64_t Last(TaskKind kind, int64_t layer) {
+    int64_t last = 0;
+    for (int64_t part = 1; part < shape().micro_batches; ++part) {
+      if (index_(kind, layer, part) > index_(kind, layer, last)) last = part;
+    }
+    return last;
   }
   // Two places for layers, in turn.
   void CheckPages(int64_t layer) {
     const int64_t used_by = LayerBefore(shape(), layer);
     if (used_by < 0) return;
+    const int64_t last = Last(kPostAttention, used_by);
     for (int64_t page = 0; page < shape().micro_batches; ++page) {
-      if (index_(kLoadPage, layer, page) < 0) continue;
-      for (int64_t part = 0; part < shape().micro_batches; ++part) {
-        Require(kPostAttention, used_by, part, kLoadPage, layer, page);
-      }
+      if (index_(kLoadPage, layer, page) >= 0) Require(kPostAttention, used_by, last, kLoadPage, layer, page);
     }
   }
 
