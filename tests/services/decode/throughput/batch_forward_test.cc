@@ -170,6 +170,23 @@ TEST_P(SchedulesTest, WhateverFailsOnTheDeviceIsReportedAndNothingHangs) {
 
 INSTANTIATE_TEST_SUITE_P(All, SchedulesTest, testing::ValuesIn(kSchedules), NameOfSchedule);
 
+// The places of layers change from step to step where an odd number of them streams.
+TEST_F(BatchForwardTest, HasTheEnginesBitsForEveryShareOfTheExperts) {
+  std::set<size_t> streamed;
+  int64_t resident = -1;
+  for (int64_t memory = LeastMemory(kCgoPipe);; memory += 16384) {
+    const auto forward = Create(kCgoPipe, 3, memory);
+    if (forward->pages().resident() == resident) continue;
+    resident = forward->pages().resident();
+    streamed.insert(forward->pages().streamed().size());
+    for (int step = 0; step < 3; ++step) {
+      ExpectTheEnginesBits(*forward, Step(kMaxBatch), testing::PrintToString(resident));
+    }
+    if (resident == forward->pages().experts()) break;
+  }
+  EXPECT_EQ(streamed, (std::set<size_t>{0, 3, 4})) << "for one or two layers that stream all experts would fit";
+}
+
 TEST_F(BatchForwardTest, SaysWhatDoesNotFit) {
   EXPECT_THAT(Create(*device_, kCgoPipe, 1, 1000).status().message(), HasSubstr("queries and outputs of 32 rows"));
   const int64_t least = LeastMemory(kCgoPipe);
