@@ -30,7 +30,7 @@ struct AttentionIo {
   static int64_t OutputWidth(const weights::ModelSpec& spec) { return spec.num_heads * spec.v_head_dim; }
 };
 
-// Calls put work on the stream and return. One thread calls.
+// Calls put work on the stream and return. One call at a time.
 class BatchCompute {
  public:
   virtual ~BatchCompute() = default;

@@ -55,6 +55,11 @@ absl::Status BatchDevice::Open(const DecodeConfig& config, const weights::Weight
                          engine::OpenCudaBatch(gpu, spec, weights_, max_rows, setting));
     device_ = std::move(backend.device);
     if (options.memory_bytes == 0) options.memory_bytes = device_->memory_free();
+    if (options.memory_bytes <= backend.compute_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--device-memory: dense weights and activations take ", backend.compute_bytes, " bytes (less ",
+          "with a smaller --max-batch and --max-chunk-tokens), of which there are ", options.memory_bytes));
+    }
     options.memory_bytes -= backend.compute_bytes;
     make_compute = [this, &spec, max_rows, setting](const model::ModelWeights& on_device) {
       return engine::NewCudaBatch(*device_, spec, weights_, on_device, max_rows, setting);

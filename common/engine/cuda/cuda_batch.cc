@@ -13,7 +13,7 @@
 namespace moestro::engine {
 namespace {
 
-// As of a pass of a prompt, without its attention: each row is a token of its own.
+// As of a pass of a prompt, whose attention's arrays are not used here.
 CudaSizes SizesOf(int64_t max_rows, bool coded) { return CudaSizes::OfPass(max_rows, coded); }
 
 // A GPU calls what is launched at once, so `work` need not live longer.

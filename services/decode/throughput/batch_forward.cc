@@ -190,11 +190,15 @@ absl::Status BatchForward::Allocate(int64_t cache_bytes) {
   MOE_ASSIGN_OR_RETURN(memory_.io, device_.Allocate(io.total(), "queries and outputs of attention"));
   device_io_ = IoAt(memory_.io.data(), io);
   cache_bytes_ = cache_bytes;
-  MOE_ASSIGN_OR_RETURN(memory_.caches, device_.Allocate(2 * cache_bytes, "caches of two micro-batches"));
+  const auto allocate = [&](int64_t bytes, const char* what) -> absl::StatusOr<device::Memory> {
+    if (bytes == 0) return device::Memory();
+    return device_.Allocate(bytes, what);
+  };
+  MOE_ASSIGN_OR_RETURN(memory_.caches, allocate(2 * cache_bytes, "caches of two micro-batches"));
   page_numbers_.resize(static_cast<size_t>(cache_bytes / BlockBytes(spec_)));
   std::iota(page_numbers_.begin(), page_numbers_.end(), 0);
-  MOE_ASSIGN_OR_RETURN(memory_.resident, device_.Allocate(pages_.resident_bytes(), "routed experts that stay"));
-  MOE_ASSIGN_OR_RETURN(memory_.layers, device_.Allocate(2 * pages_.place_bytes(), "routed experts of two layers"));
+  MOE_ASSIGN_OR_RETURN(memory_.resident, allocate(pages_.resident_bytes(), "routed experts that stay"));
+  MOE_ASSIGN_OR_RETURN(memory_.layers, allocate(2 * pages_.place_bytes(), "routed experts of two layers"));
   return absl::OkStatus();
 }
 

@@ -62,7 +62,7 @@ class BatchForward final : public ForwardPass {
   absl::Status Forward(const model::ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                        absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
 
-  // Sequences of a micro-batch at most, from the next step.
+  // Sequences of a micro-batch at most, from the next step; more where a step would have too many micro-batches.
   void set_micro_batch(int64_t sequences) { micro_batch_ = sequences; }
   // From the next step forecasts are made, and if `choose`, a step is cut so that it takes least by them.
   void set_costs(const StepCosts& costs, bool choose) {

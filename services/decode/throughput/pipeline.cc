@@ -12,6 +12,7 @@
 namespace moestro::decode {
 namespace {
 
+constexpr double kEventSeconds = 60;
 constexpr std::array<Resource, 3> kStreams = {Resource::kDevice, Resource::kToDevice, Resource::kToHost};
 
 std::array<int64_t, kResources> CountTasks(const TaskList& list) {
@@ -52,6 +53,9 @@ absl::Status BatchPipeline::MakeStreams() {
 }
 
 absl::Status BatchPipeline::MakeEvents(size_t count) {
+  // A GPU's event counts from its creation, in F32: those of a day ago are exact to some milliseconds.
+  if (device_.Now() - events_made_ > kEventSeconds) events_.clear();
+  if (events_.empty()) events_made_ = device_.Now();
   while (events_.size() < count) {
     Events events;
     MOE_ASSIGN_OR_RETURN(events.begin, device_.NewEvent());
@@ -81,28 +85,29 @@ device::Stream& BatchPipeline::StreamOf(Resource resource) {
 
 absl::Status BatchPipeline::Run(const TaskList& list, TaskWork& work, absl::FunctionRef<absl::Status()> interrupted,
                                 StepTimes& times) {
-  MOE_RETURN_IF_ERROR(MakeEvents(list.tasks.size()));
+  if (const absl::Status status = MakeEvents(list.tasks.size()); !status.ok()) return Renew(status);
   Step step(device_, list, work);
   const auto fail = [&](const absl::Status& status) {
     if (!status.ok()) step.signals.Fail(status);
   };
-  // A thread that cannot be started is a failure of the step, and the others end.
+  std::vector<std::thread> threads;
+  // A thread that cannot be started is a failure of the step, too, which ends the waits of the others.
   fail(CatchExceptions([&] {
-    std::vector<std::jthread> threads;
+    threads.reserve(kStreams.size());
     for (const Resource resource : kStreams) {
       threads.emplace_back([&, resource] {
         device_.AdvanceTo(step.begin);
         fail(CatchExceptions([&] { return RunStream(step, resource); }));
       });
     }
-    const absl::Status status = CatchExceptions([&] { return RunHost(step, interrupted); });
-    fail(status);  // before the threads are joined: it ends their waits
-    return status;
+    return RunHost(step, interrupted);
   }));
+  for (std::thread& thread : threads) thread.join();
   for (const Resource resource : kStreams) fail(StreamOf(resource).Synchronize());
   if (const absl::Status status = step.signals.status(); !status.ok()) return Renew(status);
   times = step.times;
-  return Measure(list, times);
+  const absl::Status measured = Measure(list, times);
+  return measured.ok() ? measured : Renew(measured);
 }
 
 absl::Status BatchPipeline::RunStream(Step& step, Resource resource) {

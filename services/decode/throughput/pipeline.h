@@ -36,7 +36,8 @@ class BatchPipeline {
   static absl::StatusOr<std::unique_ptr<BatchPipeline>> Create(device::Device& device);
 
   // Does all tasks of a list that CheckTasks accepts, and waits for them. Calls `interrupted` before each of the host's
-  // and while it waits; its error, or the first other one, ends the step. UNAVAILABLE: the device is lost for good.
+  // and while what it waits for is not on a stream yet; its error, or the first other one, ends the step. UNAVAILABLE:
+  // the device is lost for good.
   absl::Status Run(const TaskList& list, TaskWork& work, absl::FunctionRef<absl::Status()> interrupted,
                    StepTimes& times);
 
@@ -64,6 +65,7 @@ class BatchPipeline {
 
   device::Device& device_;
   std::vector<Events> events_;  // of the list's tasks
+  double events_made_ = 0;      // when the first of them was made
   std::unique_ptr<device::Stream> compute_;
   std::unique_ptr<device::StagedStream> to_device_;
   std::unique_ptr<device::Stream> to_host_;

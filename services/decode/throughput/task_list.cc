@@ -221,7 +221,7 @@ class Checker {
     for (int64_t part = 0; part < shape().micro_batches; ++part) {
       for (int64_t layer = 0; layer < shape().layers; ++layer) {
         for (const TaskKind kind : Kinds()) MOE_RETURN_IF_ERROR(require(kind, layer, part));
-        const bool there = shape().first_is_there && layer == shape().streamed.front();
+        const bool there = shape().first_is_there && !shape().streamed.empty() && layer == shape().streamed.front();
         if (Streams(layer) && !there) MOE_RETURN_IF_ERROR(require(kLoadPage, layer, part));
       }
       if (!shape().streamed.empty()) MOE_RETURN_IF_ERROR(require(kLoadPage, shape().layers, part));
@@ -243,6 +243,8 @@ class Checker {
     for (int64_t part = 0; part < shape().micro_batches; ++part) {
       const auto before = [&](TaskKind first, TaskKind then) { Require(first, layer, part, then, layer, part); };
       if (layer > 0) Require(kPostAttention, layer - 1, part, kPreAttention, layer, part);
+      // Which embeds the rows of all.
+      if (layer == 0 && part > 0) Require(kPreAttention, 0, 0, kPreAttention, 0, part);
       before(kPreAttention, kOffload);
       if (list_.attends_on_device) {
         before(kPreAttention, kAttend);

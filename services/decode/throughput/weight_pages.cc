@@ -42,16 +42,26 @@ WeightPages::WeightPages(std::vector<engine::Module> experts, int64_t resident)
 }
 
 absl::StatusOr<WeightPages> WeightPages::ForMemory(std::vector<engine::Module> experts, int64_t bytes) {
-  // Not by bisection: in a model of one or two layers fewer experts that stay may take more.
-  for (int64_t resident = std::ssize(experts); resident >= 0; --resident) {
-    WeightPages pages(experts, resident);
-    if (pages.device_bytes() <= bytes) return pages;
-    if (resident > 0) continue;
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("routed experts of two layers need %d bytes of device memory, of which %d are left",
-                        pages.device_bytes(), bytes));
+  std::vector<std::vector<int64_t>> layers;  // bytes of each layer's first experts: of none, one, two, ...
+  for (size_t i = 0; i < experts.size(); ++i) {
+    if (i == 0 || experts[i].layer != experts[i - 1].layer) layers.push_back({0});
+    layers.back().push_back(layers.back().back() + experts[i].image.bytes);
   }
-  return WeightPages({}, 0);
+  const auto device_bytes = [&](int64_t resident) {
+    int64_t stay = 0, place = 0;
+    for (size_t l = 0; l < layers.size(); ++l) {
+      const auto count = static_cast<size_t>(EvenPart(resident, static_cast<int64_t>(l), std::ssize(layers)).size());
+      stay += layers[l][count];
+      place = std::max(place, layers[l].back() - layers[l][count]);
+    }
+    return stay + 2 * place;
+  };
+  // Not by bisection: in a model of one or two layers fewer experts that stay may take more.
+  int64_t resident = std::ssize(experts);
+  while (resident > 0 && device_bytes(resident) > bytes) --resident;
+  if (device_bytes(resident) <= bytes) return WeightPages(std::move(experts), resident);
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "routed experts of two layers need %d bytes of device memory, of which %d are left", device_bytes(0), bytes));
 }
 
 std::vector<engine::StagedRange> WeightPages::Page(int64_t layer, int64_t page, int64_t pages) const {

@@ -19,6 +19,9 @@ class WeightPages {
   // As many as fit stay. RESOURCE_EXHAUSTED: not even two layers fit.
   static absl::StatusOr<WeightPages> ForMemory(std::vector<engine::Module> experts, int64_t bytes);
 
+  WeightPages(const WeightPages&) = delete;  // places point into it
+  WeightPages(WeightPages&&) = default;
+
   int64_t resident() const { return resident_; }
   int64_t experts() const { return std::ssize(experts_); }
   int64_t resident_bytes() const { return resident_bytes_; }
