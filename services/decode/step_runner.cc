@@ -30,16 +30,24 @@ absl::Status StepRunner::Run(const Batch& batch) {
   metrics_.Observe(plan, batch.size(), seconds);
   if (absl::IsUnavailable(status)) return status;
   if (status.ok() || absl::IsCancelled(status)) return absl::OkStatus();
+  return StepHalves(batch, plan.rows, std::move(status));
+}
+
+absl::Status StepRunner::StepHalves(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows,
+                                    absl::Status failure) {
   if (batch.size() == 1) {
-    batch[0]->End(leases_, std::move(status));
+    batch[0]->End(leases_, std::move(failure));
     return absl::OkStatus();
   }
-  // One bad sequence must not fail its neighbours. None has advanced yet, so step each alone.
-  for (size_t i = 0; i < batch.size(); ++i) {
-    if (plan.rows[i] == 0) continue;
-    absl::Status alone = Forward(std::span(batch).subspan(i, 1), std::span(plan.rows).subspan(i, 1));
-    if (absl::IsUnavailable(alone)) return alone;
-    if (!alone.ok() && !absl::IsCancelled(alone)) batch[i]->End(leases_, std::move(alone));
+  const size_t middle = batch.size() / 2;
+  for (const auto& [begin, count] : {std::pair(size_t{0}, middle), std::pair(middle, batch.size() - middle)}) {
+    const auto half = batch.subspan(begin, count);
+    const auto its_rows = rows.subspan(begin, count);
+    if (std::ranges::all_of(its_rows, [](int64_t n) { return n == 0; })) continue;
+    absl::Status status = Forward(half, its_rows);
+    if (absl::IsUnavailable(status)) return status;
+    if (status.ok() || absl::IsCancelled(status)) continue;
+    MOE_RETURN_IF_ERROR(StepHalves(half, its_rows, std::move(status)));
   }
   return absl::OkStatus();
 }

@@ -52,6 +52,10 @@ class StepRunner {
 
   StepPlan Plan(const Batch& batch);
   absl::Status Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows);
+  // After a failure of all together, none of which has advanced: one bad sequence must not fail its neighbours, so each
+  // half is stepped alone, down to the sequences that fail.
+  absl::Status StepHalves(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows,
+                          absl::Status failure);
   // Begins to find the masks of the constrained sequences that sample in this step; invalid if there are none. Its
   // destructor waits.
   static std::future<void> FindMasks(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows);
