@@ -17,9 +17,7 @@
 namespace moestro::decode {
 namespace {
 
-// As prefill's.
-constexpr int64_t kHostMemory = int64_t{4} << 30;
-// Sequences of the measured steps: more take as long a row.
+// Sequences of the measured steps: bounds what the start takes.
 constexpr int64_t kMostMeasured = 256;
 
 }  // namespace
@@ -65,7 +63,7 @@ absl::Status BatchDevice::Open(const DecodeConfig& config, const weights::Weight
       return engine::NewCudaBatch(*device_, spec, weights_, on_device, max_rows, setting);
     };
   } else {
-    if (options.memory_bytes == 0) options.memory_bytes = kHostMemory;
+    if (options.memory_bytes == 0) options.memory_bytes = device::kHostDeviceBytes;
     device_ = device::NewHostDevice({.memory_bytes = options.memory_bytes});
     make_compute = [&spec, &kernels, &workers, max_rows](const model::ModelWeights& on_device) {
       return std::make_unique<engine::HostBatch>(spec, on_device, kernels, max_rows, workers.own_threads());
@@ -98,9 +96,8 @@ absl::Status BatchDevice::Measure(const DecodeConfig& config) {
     return 100 * forecast.busy[static_cast<size_t>(resource)] / forecast.seconds;
   };
   spdlog::info(
-      "a step of {} sequences of 512 tokens should take {:.0f} ms: the device works {:.0f} % of it, the host's "
-      "attention "
-      "{:.0f} %, copies to the device {:.0f} %, copies back {:.0f} %",
+      "a step of {} sequences of 512 tokens should take {:.0f} ms: the device works {:.0f} % of it, "
+      "the host's attention {:.0f} %, copies to the device {:.0f} %, copies back {:.0f} %",
       sequences, 1e3 * forecast.seconds, share(Resource::kDevice), share(Resource::kHost), share(Resource::kToDevice),
       share(Resource::kToHost));
   return absl::OkStatus();

@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
       "Computes attention, dense and shared experts and logits; the CPU keeps the routed experts. none: the CPU "
       "computes everything; cuda:N: a GPU, which needs memory for all these weights and the KV of the longest "
       "sequence, and is fastest with room for the whole KV pool; host: threads of this machine that emulate a device, "
-      "for trials, not for speed");
+      "for trials, not for speed. With --mode throughput the shares differ: see --batch-schedule");
   moestro::AddChoice(
       app, "--overlap", moestro::decode::kOverlapWords, config.overlap,
       "With a device, cut a step into two batches: the device computes one while the CPU computes the other's "

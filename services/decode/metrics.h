@@ -60,8 +60,8 @@ struct DecodeMetrics {
         workers(registry.AddGauge("moestro_decode_workers",
                                   "Worker threads of the last step: the role's own, and those on prefill's cores "
                                   "while prefill computes nothing")),
-        device(registry.AddGauge("moestro_decode_device",
-                                 "1: a device computes attention, dense and shared experts; 0: the CPU computes all")),
+        device(
+            registry.AddGauge("moestro_decode_device", "1: a device computes beside the CPU; 0: the CPU computes all")),
         step_seconds(
             registry.AddHistogram("moestro_decode_step_seconds", "Duration of a decode step", InterTokenBuckets())),
         step_sequences(registry.AddHistogram("moestro_decode_step_sequences",

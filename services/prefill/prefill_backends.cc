@@ -21,8 +21,6 @@
 namespace moestro::prefill {
 namespace {
 
-constexpr int64_t kDefaultHostBytes = int64_t{4} << 30;
-
 MemoryLimits LimitsOf(const StreamConfig& config) {
   return {.device_bytes = config.memory_bytes,
           .dense_bytes = config.dense_bytes,
@@ -102,7 +100,7 @@ absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const device::Devi
     if (wanted) LogFp8Inputs(name, opened.fp8_inputs);
   } else {
     opened.fp8_inputs = kernels_.fp8_activations && model::HasFp8Weights(spec, model_->weights);
-    opened.device = device::NewHostDevice({.memory_bytes = bytes > 0 ? bytes : kDefaultHostBytes});
+    opened.device = device::NewHostDevice({.memory_bytes = bytes > 0 ? bytes : device::kHostDeviceBytes});
     opened.compute =
         std::make_unique<engine::HostPrefill>(spec, model_->weights, kernels_, workers_, config_.chunk_tokens);
   }

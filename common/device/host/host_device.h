@@ -10,6 +10,9 @@
 
 namespace moestro::device {
 
+// Memory of a role's host device whose --device-memory is 0.
+inline constexpr int64_t kHostDeviceBytes = int64_t{4} << 30;
+
 struct HostDeviceOptions {
   int64_t memory_bytes = int64_t{1} << 30;
   // Total bandwidth of all copies in one direction, as on a bus; 0: memory speed.

@@ -162,6 +162,20 @@ absl::Status ProjectDown(const CudaRows& rows, const AttentionWeights& w, cuda::
   return absl::OkStatus();
 }
 
+namespace {
+
+// What rows of q_b multiply, as ProjectDown has left it.
+CudaInputRows QueryInput(const CudaRows& rows, const PackedMatrix& q_b, IndexRange tile) {
+  CudaInputRows in = rows.InputsOf(q_b, tile);
+  if (rows.spec.q_lora_rank > 0) {
+    in.stride = CudaStride(rows.spec.q_lora_rank);
+    in.x = rows.activations.query_input + tile.begin * in.stride;
+  }
+  return in;
+}
+
+}  // namespace
+
 absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, IndexRange heads, cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
   const CudaActivations& a = rows.activations;
@@ -169,11 +183,7 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
   const PackedMatrix slice = SliceRows(w.q_b, heads.begin * spec.qk_head_dim(), width);
   for (int64_t t = 0; t < rows.tiles(); ++t) {
     const IndexRange tile = rows.Tile(t);
-    CudaInputRows in = rows.InputsOf(slice, tile);
-    if (spec.q_lora_rank > 0) {  // as ProjectDown has left them
-      in.stride = CudaStride(spec.q_lora_rank);
-      in.x = a.query_input + tile.begin * in.stride;
-    }
+    const CudaInputRows in = QueryInput(rows, slice, tile);
     const cuda::LinearShape shape =
         ShapeOf(slice, in, a.queries + tile.begin * width, width, cuda::LinearOutput::kBf16);
     const cuda::RopeAngles angles = rows.Angles(tile);
@@ -204,12 +214,8 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
 absl::Status ProjectPlainQueries(const CudaRows& rows, const AttentionWeights& w, float* queries, cuda::Stream stream) {
   for (int64_t t = 0; t < rows.tiles(); ++t) {
     const IndexRange tile = rows.Tile(t);
-    CudaInputRows in = rows.InputsOf(w.q_b, tile);
-    if (rows.spec.q_lora_rank > 0) {  // as ProjectDown has left them
-      in.stride = CudaStride(rows.spec.q_lora_rank);
-      in.x = rows.activations.query_input + tile.begin * in.stride;
-    }
-    const cuda::LinearShape shape = ShapeOf(w.q_b, in, queries + tile.begin * w.q_b.rows, w.q_b.rows);
+    const cuda::LinearShape shape =
+        ShapeOf(w.q_b, QueryInput(rows, w.q_b, tile), queries + tile.begin * w.q_b.rows, w.q_b.rows);
     MOE_RETURN_IF_ERROR(Multiply(rows, shape, PointersOf(w.q_b), tile.size(), stream));
   }
   return absl::OkStatus();

@@ -51,8 +51,9 @@ void CudaBatch::Begin(std::span<const MicroBatch> micro_batches, const Attention
   micro_batches_ = micro_batches;
   io_ = io;
   rows_.clear();
-  for (const MicroBatch& batch : micro_batches)
+  for (const MicroBatch& batch : micro_batches) {
     rows_.insert(rows_.end(), batch.rows.rows.begin(), batch.rows.rows.end());
+  }
   inputs_.Begin(rows_, device_);
 }
 

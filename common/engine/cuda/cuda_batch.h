@@ -24,9 +24,8 @@ class CudaBatch final : public BatchCompute {
   static int64_t Bytes(const weights::ModelSpec& spec, const model::ModelWeights& weights, int64_t max_rows,
                        Int8Activations setting);
   // All outlive it. `weights` point into host memory; of `on_device` the routed experts count, which lie in device
-  // memory. REQUIRES a spec that CheckPrefillSupported accepts, so rows
-  // of outputs are as far apart as the kernels want them. Returns when the dense weights are there.
-  // RESOURCE_EXHAUSTED if the device is full.
+  // memory. REQUIRES a spec that CheckPrefillSupported accepts: then rows of outputs are as far apart as the kernels
+  // want them. Returns when the dense weights are there. RESOURCE_EXHAUSTED if the device is full.
   static absl::StatusOr<std::unique_ptr<CudaBatch>> Create(device::Device& device, const weights::ModelSpec& spec,
                                                            const model::ModelWeights& weights,
                                                            const model::ModelWeights& on_device, int64_t max_rows,

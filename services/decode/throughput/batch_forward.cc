@@ -16,10 +16,10 @@ namespace {
 // Of what is left beside the arrays of a step, the part for the cache, where the device attends.
 constexpr int64_t kCacheShare = 2;
 constexpr int64_t kMemoryAlignment = 4096;
-// More gain nothing: each is a task of every kind in every layer. Of a step, and of those that forecasts choose from.
+// Of a step, and of those that forecasts choose from. Bounds lists: each is a task of every kind in every layer.
 constexpr int64_t kMostMicroBatches = 256;
 constexpr int64_t kMostForecast = 64;
-// Lists that are kept: those of a forecast's choices, twice, and some more. One of 256 micro-batches has 8 MB.
+// Lists that are kept: those of a forecast's choices, with the first layer there and without, and some more.
 constexpr size_t kMostLists = 40;
 
 // Bytes of the arrays of AttentionIo, one behind the other.
@@ -311,7 +311,7 @@ int64_t BatchForward::FixedParts(int64_t sequences) const {
 
 int64_t BatchForward::BestParts(int64_t sequences, const BatchSize& step) {
   if (options_.schedule == BatchSchedule::kWholeLayer) return 1;
-  // Not all numbers: a forecast of many layers and micro-batches takes a millisecond, and the best is flat.
+  // Not all numbers, because each forecast walks a whole list.
   int64_t best = 1;
   double least = std::numeric_limits<double>::infinity();
   for (int64_t parts = 1; parts <= std::min(sequences, kMostForecast); parts += parts < 4 ? 1 : parts / 2) {

@@ -27,11 +27,15 @@ class CpuAttention {  // one call at a time
   void Run(int64_t layer, size_t micro_batch);
 
  private:
+  // Rows of the step, of which only cosine and sine are there.
+  model::RowsView View(const engine::MicroBatch& batch) const;
+
   const model::ModelWeights& weights_;
   const model::EngineContext context_;
   const model::Rope rope_;
   model::AttentionBuffers buffers_;
-  const model::RowBuffers rows_;  // only cosine and sine are used
+  const model::Buffer<float> cosine_;  // [max_rows, rope_.pairs()]
+  const model::Buffer<float> sine_;    // the same
   std::span<const engine::MicroBatch> micro_batches_;
   engine::AttentionIo io_;
 };

@@ -12,7 +12,9 @@
 namespace moestro::decode {
 namespace {
 
+// Events serve for so long. A GPU's event counts seconds from its creation, in F32: a day later only to milliseconds.
 constexpr double kEventSeconds = 60;
+
 constexpr std::array<Resource, 3> kStreams = {Resource::kDevice, Resource::kToDevice, Resource::kToHost};
 
 std::array<int64_t, kResources> CountTasks(const TaskList& list) {
@@ -53,7 +55,6 @@ absl::Status BatchPipeline::MakeStreams() {
 }
 
 absl::Status BatchPipeline::MakeEvents(size_t count) {
-  // A GPU's event counts from its creation, in F32: those of a day ago are exact to some milliseconds.
   if (device_.Now() - events_made_ > kEventSeconds) events_.clear();
   if (events_.empty()) events_made_ = device_.Now();
   while (events_.size() < count) {
