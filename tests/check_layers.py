@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "inference": set(),
     "kv": {"base", "platform", "tensor", "inference"},
     "model": {"base", "platform", "tensor", "kernels", "weights", "inference", "kv"},
-    "experts": {"base", "weights", "model"},
+    "experts": {"base", "tensor", "weights", "model"},
     "roofline": {"base", "tensor", "device", "weights", "inference", "kv", "model"},
     "engine": {"base", "platform", "tensor", "kernels", "device", "weights", "kv", "model", "roofline"},
     "text": {"base", "inference"},

@@ -1,8 +1,9 @@
-// The routed experts that a device holds: slots of each layer, whose experts change as passes use others.
+// The routed experts that a device holds. Each layer has as many as it may keep; a few slots beside are spare, for
+// experts that are loaded for a pass, or ahead of one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -14,30 +15,58 @@ namespace moestro::experts {
 
 class ExpertCache {  // not thread-safe
  public:
-  using NewPolicy = std::function<std::unique_ptr<CachePolicy>(int64_t num_experts)>;
+  // kept: experts that each layer keeps, counted from the first one with experts; at most num_experts each.
+  ExpertCache(int64_t num_experts, std::span<const int64_t> kept, int64_t spare, Policy policy);
 
-  // slots: of each layer with experts, counted from the first one; at most num_experts each.
-  ExpertCache(int64_t num_experts, std::span<const int64_t> slots, const NewPolicy& new_policy);
+  // Of all layers, the spare ones included. Slots are 0, 1, ...
+  int64_t slots() const { return slots_; }
 
-  // Registers the experts that a pass uses in a layer. Returns them in ascending id, each with its slot if it is held.
-  // Valid until the next call.
-  std::span<const ExpertUse> Take(int64_t moe_layer, std::span<const model::ExpertChoice> choices);
-  // Holds an expert of the layer last taken, which it does not hold. Returns the slot: a free one, or that of an expert
-  // which the pass does not use, so experts of one pass never evict each other; -1 if there is none.
-  int64_t Hold(int32_t expert);
-  // Frees all slots.
+  // A pass begins: registers the experts that it uses in a layer, and those that were next to be chosen. Returns the
+  // former in ascending id, each with its slot if it is held, kept or loaded ahead. What was loaded ahead for the layer
+  // and is not used is given up. Valid until the next call.
+  std::span<const ExpertUse> Take(int64_t moe_layer, std::span<const model::ExpertChoice> choices,
+                                  std::span<const model::ExpertChoice> others = {});
+
+  int64_t spare() const { return std::ssize(empty_) - reserved_; }
+  // More experts that the layer last taken could keep without evicting one.
+  int64_t free() const { return taken_->kept - std::ssize(taken_->held); }
+  // The next three: of the layer last taken. Whether it keeps an expert: what it holds beside was loaded ahead or for
+  // the pass.
+  bool IsKept(int32_t expert) const { return std::ranges::find(taken_->held, expert) != taken_->held.end(); }
+  // A spare slot for an expert that it does not hold, for this pass.
+  // REQUIRES spare() > 0.
+  int64_t Load(int32_t expert);
+  // From now on the layer keeps what it loaded, ahead or for this pass, if it may keep one more or if it keeps one that
+  // the pass does not use, so experts of one pass never evict each other. Otherwise the slot is spare again from the
+  // next pass on. Returns whether it keeps it.
+  bool Keep(int32_t expert);
+
+  // Where an expert of any layer lies; -1: nowhere.
+  int64_t SlotOf(int64_t moe_layer, int32_t expert) const;
+  // A spare slot for an expert of a layer that does not hold it, until a pass takes the layer. REQUIRES spare() > 0.
+  int64_t LoadAhead(int64_t moe_layer, int32_t expert);
+
+  // Nothing is held any more.
   void Clear();
 
  private:
   struct Layer {
     std::unique_ptr<CachePolicy> policy;
-    std::vector<int32_t> held;     // by slot; -1: free
+    int64_t kept = 0;              // at most
+    std::vector<int32_t> held;     // experts that are kept
+    std::vector<int32_t> ahead;    // experts that are loaded ahead, or for the pass
     std::vector<int64_t> slot_of;  // by expert; -1: not held
   };
-  int64_t FindSlot(const Layer& layer);
+  int64_t TakeEmpty();
+  // Experts that the pass took from those loaded ahead or for it, and does not keep, give up their slots.
+  void EndPass();
+  bool MakeRoom();
 
   const int64_t num_experts_;
+  int64_t slots_ = 0;
   std::vector<Layer> layers_;
+  std::vector<int64_t> empty_;  // slots
+  int64_t reserved_ = 0;        // of these, for what layers may keep
   Layer* taken_ = nullptr;
   // Of the pass, kept to avoid allocations.
   std::vector<ExpertUse> uses_;

@@ -5,14 +5,14 @@
 namespace moestro::experts {
 namespace {
 
-std::vector<int64_t> LayerSlots(const ExpertPlanner::Options& options) {
-  std::vector<int64_t> slots(static_cast<size_t>(options.moe_layers), options.slots);
-  if (options.schedule != Schedule::kLayerSplit) return slots;
+std::vector<int64_t> KeptByLayer(const ExpertPlanner::Options& options) {
+  std::vector<int64_t> kept(static_cast<size_t>(options.moe_layers), options.slots);
+  if (options.policy != Policy::kFirstLayers) return kept;
   const int64_t whole = options.slots * options.moe_layers / options.num_experts;
   for (int64_t layer = 0; layer < options.moe_layers; ++layer) {
-    slots[static_cast<size_t>(layer)] = layer < whole ? options.num_experts : 0;
+    kept[static_cast<size_t>(layer)] = layer < whole ? options.num_experts : 0;
   }
-  return slots;
+  return kept;
 }
 
 }  // namespace
@@ -24,39 +24,112 @@ int64_t CacheSlots(int64_t budget_bytes, int64_t expert_bytes, int64_t moe_layer
 
 ExpertPlanner::ExpertPlanner(const Options& options)
     : options_(options),
-      slots_(LayerSlots(options)),
-      cache_(options.num_experts, slots_, [](int64_t experts) { return std::make_unique<LruPolicy>(experts); }),
-      scheduler_(NewScheduler(options.schedule, options.num_experts)) {
+      cache_(options.num_experts, KeptByLayer(options), options.most_loads, options.policy),
+      scheduler_(NewScheduler(options.schedule, options.num_experts)),
+      prefetch_(options.schedule, options.num_experts) {
   pass_.plan.Reserve(options.num_experts);
-  pass_.held.reserve(static_cast<size_t>(options.num_experts));
+  pass_.loads.reserve(static_cast<size_t>(options.most_loads));
+  pass_.behind.reserve(static_cast<size_t>(options.most_loads));
+  missing_.reserve(static_cast<size_t>(options.num_experts));
   Clear();
 }
 
-void ExpertPlanner::Clear() {
+std::span<const ExpertPlanner::Load> ExpertPlanner::Clear() {
   cache_.Clear();
   backlog_ = 0;
-  if (options_.schedule != Schedule::kLayerSplit) return;
-  for (int64_t layer = 0; layer < options_.moe_layers && slots(layer) > 0; ++layer) {
+  first_.clear();
+  if (options_.policy != Policy::kFirstLayers) return first_;
+  for (int64_t layer = 0; std::ssize(first_) < kept(); ++layer) {
     cache_.Take(layer, {});
-    for (int32_t expert = 0; expert < options_.num_experts; ++expert) cache_.Hold(expert);
+    for (int32_t expert = 0; expert < options_.num_experts; ++expert) {
+      first_.push_back({layer, expert, cache_.Load(expert)});
+      cache_.Keep(expert);
+    }
+  }
+  return first_;
+}
+
+const ExpertPlanner::Pass& ExpertPlanner::Next(int64_t moe_layer, const PassRouting& routing) {
+  pass_.uses = cache_.Take(moe_layer, routing.choices, routing.others);
+  pass_.loads.clear();
+  pass_.behind.clear();
+  SchedulePlan& plan = pass_.plan;
+  scheduler_->Plan({.uses = pass_.uses, .costs = costs_, .most_loads = cache_.spare(), .bus_busy = backlog_}, plan);
+  pass_.foreseen_hits = 0;
+  for (const ExpertUse& use : pass_.uses) {
+    if (!use.held() || cache_.IsKept(use.expert)) continue;
+    ++pass_.foreseen_hits;
+    cache_.Keep(use.expert);
+  }
+  for (const int32_t place : plan.loads) {
+    const int32_t expert = pass_.uses[static_cast<size_t>(place)].expert;
+    pass_.loads.push_back({moe_layer, expert, cache_.Load(expert)});
+    cache_.Keep(expert);
+  }
+  const double end = plan.makespan() + costs_.between;
+  double bus = plan.bus_end + (plan.loads.empty() ? costs_.load_start : 0);
+  LoadAhead(moe_layer, routing, bus, end);
+  pass_.ahead = std::ssize(pass_.behind);
+  LoadForLater(moe_layer, bus, end);
+  backlog_ = pass_.behind.empty() ? std::max(0.0, plan.bus_end - end) : std::max(0.0, bus - end);
+  return pass_;
+}
+
+bool ExpertPlanner::MayLoad() const {
+  return cache_.spare() > 0 && std::ssize(pass_.loads) + std::ssize(pass_.behind) < options_.most_loads;
+}
+
+// The bus is used while it is idle, so no other pass waits for what may not be needed.
+void ExpertPlanner::LoadAhead(int64_t moe_layer, const PassRouting& routing, double& bus, double end) {
+  const int64_t layers = std::min(std::ssize(routing.foreseen), options_.moe_layers - 1 - moe_layer);
+  if (layers == 0 || !MayLoad() || bus + costs_.load > end) return;
+  for (int64_t ahead = 1; ahead <= layers; ++ahead) {
+    std::vector<ExpertUse>& uses = prefetch_.layer(ahead);
+    uses.assign(static_cast<size_t>(options_.num_experts), {});
+    for (const int32_t expert : routing.foreseen[static_cast<size_t>(ahead - 1)]) {
+      ExpertUse& use = uses[static_cast<size_t>(expert)];
+      use.expert = expert;
+      ++use.rows;
+      use.slot = cache_.SlotOf(moe_layer + ahead, expert);
+    }
+    std::erase_if(uses, [](const ExpertUse& use) { return use.rows == 0; });
+  }
+  prefetch_.Begin(layers, costs_, options_.most_loads);
+  while (MayLoad() && bus + costs_.load <= end) {
+    const std::optional<ImpactPrefetch::Choice> choice = prefetch_.Next();
+    if (!choice.has_value()) return;
+    const int64_t layer = moe_layer + choice->ahead;
+    pass_.behind.push_back({layer, choice->expert, cache_.LoadAhead(layer, choice->expert)});
+    prefetch_.Take(*choice);
+    bus += costs_.load;
   }
 }
 
-const ExpertPlanner::Pass& ExpertPlanner::Next(int64_t moe_layer, std::span<const model::ExpertChoice> choices) {
-  pass_.uses = cache_.Take(moe_layer, choices);
-  SchedulePlan& plan = pass_.plan;
-  scheduler_->Plan({.uses = pass_.uses, .costs = costs_, .most_loads = options_.most_loads, .bus_busy = backlog_},
-                   plan);
-  pass_.held.clear();
-  const auto hold = [&](int32_t place) {
-    const int64_t slot = cache_.Hold(pass_.uses[static_cast<size_t>(place)].expert);
-    if (slot >= 0) pass_.held.push_back({place, slot});
-    return slot >= 0;
-  };
-  for (const int32_t place : plan.loads) hold(place);
-  std::erase_if(plan.later, [&](int32_t place) { return !hold(place); });
-  backlog_ = std::max(0.0, plan.bus_end - plan.makespan()) + static_cast<double>(plan.later.size()) * costs_.load;
-  return pass_;
+// Missed experts, those of the greatest weights first, while the bus is idle. A fixed mapping loads one in any case. A
+// hybrid schedule loads one where the layer may keep more: loads within passes may never pay, and then it would keep
+// nothing.
+void ExpertPlanner::LoadForLater(int64_t moe_layer, double& bus, double end) {
+  if (options_.schedule == Schedule::kOnDemand) return;
+  const auto use_at = [&](int32_t place) -> const ExpertUse& { return pass_.uses[static_cast<size_t>(place)]; };
+  missing_.clear();
+  for (const int32_t place : pass_.plan.host) {
+    if (!use_at(place).held()) missing_.push_back(place);
+  }
+  std::ranges::sort(missing_, {},
+                    [&](int32_t place) { return std::pair(-use_at(place).weight, use_at(place).expert); });
+  const bool is_fixed = options_.schedule == Schedule::kFixed;
+  bool is_first = true;
+  for (const int32_t place : missing_) {
+    if (!MayLoad()) return;
+    const bool is_idle = bus + costs_.load <= end;
+    if (!is_idle && !(is_first && (is_fixed || cache_.free() > 0))) return;
+    const int32_t expert = use_at(place).expert;
+    const int64_t slot = cache_.Load(expert);
+    if (!cache_.Keep(expert)) return;
+    pass_.behind.push_back({moe_layer, expert, slot});
+    bus += costs_.load;
+    is_first = false;
+  }
 }
 
 }  // namespace moestro::experts

@@ -81,11 +81,6 @@ void HybridScheduler::Plan(const LayerState& state, SchedulePlan& plan) {
   }
   for (size_t i = loads; i < missing_.size(); ++i) plan.host.push_back(missing_[i].place);
   SetEnds(state, plan);
-  if (loads == missing_.size() || state.most_loads == 0 || plan.bus_end > plan.makespan()) return;
-  const auto heaviest =
-      std::ranges::max_element(missing_.begin() + static_cast<std::ptrdiff_t>(loads), missing_.end(), {},
-                               [&](const Item& item) { return state.uses[static_cast<size_t>(item.place)].weight; });
-  plan.later.push_back(heaviest->place);
 }
 
 }  // namespace moestro::experts

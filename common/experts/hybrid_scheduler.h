@@ -11,9 +11,6 @@
 // matter are found in one walk, in linear time. The paper's simulation is in the tests. On small random layers its
 // plans take 5 % longer than the best of all, these 0.6 %; and it is worse than another schedule in one case of eleven,
 // because it loads experts without looking at when the device would end them.
-//
-// If the bus is idle at the end of the pass, the expert of the greatest weight on the CPU is loaded behind it, as
-// FixedMapping does. Otherwise a cache whose loads never pay within a pass would stay as it is.
 #pragma once
 
 #include <cstdint>

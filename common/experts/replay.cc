@@ -1,42 +1,68 @@
 #include "common/experts/replay.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "common/base/status.h"
 
 namespace moestro::experts {
 namespace {
 
-// The choices of all tokens in one layer.
-std::vector<model::ExpertChoice> LayerChoices(const model::RoutingTraceModel& model, const model::RoutingStep& step,
-                                              int64_t moe_layer) {
-  std::vector<model::ExpertChoice> choices;
-  const int64_t k = model.experts_per_token;
-  for (int64_t token = 0; token < std::ssize(step.tokens); ++token) {
-    const auto first = step.choices.begin() + (token * model.moe_layers + moe_layer) * k;
-    choices.insert(choices.end(), first, first + k);
+// What all tokens of a pass have in one layer, of an array [tokens, layers, per_row].
+void Gather(std::span<const model::ExpertChoice> all, int64_t layers, int64_t layer, int64_t per_row,
+            std::vector<model::ExpertChoice>& of_layer) {
+  of_layer.clear();
+  if (per_row == 0) return;
+  for (int64_t at = layer * per_row; at < std::ssize(all); at += layers * per_row) {
+    const auto row = all.subspan(static_cast<size_t>(at), static_cast<size_t>(per_row));
+    of_layer.insert(of_layer.end(), row.begin(), row.end());
   }
-  return choices;
 }
 
 }  // namespace
 
-absl::StatusOr<CacheCounts> ReplayExperts(model::RoutingTraceReader& reader, bool prompts, ExpertPlanner& planner) {
-  CacheCounts counts;
+ExpertReplay::ExpertReplay(const model::RoutingTraceModel& model, int64_t prefetch_layers, ExpertPlanner& planner)
+    : model_(model),
+      planner_(planner),
+      foreseen_(static_cast<size_t>(std::min(prefetch_layers, model.predicted_layers))) {}
+
+void ExpertReplay::Add(const model::RoutingStep& step) {
+  const int64_t layers = model_.moe_layers;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    Gather(step.choices, layers, layer, model_.experts_per_token, choices_);
+    Gather(step.others, layers, layer, model_.scores_per_token, others_);
+    for (int64_t ahead = 1; ahead <= std::ssize(foreseen_); ++ahead) {
+      std::vector<int32_t>& experts = foreseen_[static_cast<size_t>(ahead - 1)];
+      experts.clear();
+      if (layer + ahead >= layers) continue;
+      for (int64_t token = 0; token < std::ssize(step.tokens); ++token) {
+        const uint8_t* const set = step.predicted.data() + model_.SetAt(token, layer + ahead, ahead);
+        for (int32_t expert = 0; expert < model_.num_experts; ++expert) {
+          if ((set[expert / 8] >> (expert % 8) & 1) != 0) experts.push_back(expert);
+        }
+      }
+    }
+    const ExpertPlanner::Pass& pass =
+        planner_.Next(layer, {.choices = choices_, .others = others_, .foreseen = foreseen_});
+    counts_.loads += std::ssize(pass.loads) + std::ssize(pass.behind);
+    counts_.loads_ahead += pass.ahead;
+    counts_.foreseen_hits += pass.foreseen_hits;
+    counts_.seconds += pass.plan.makespan() + planner_.costs().between;
+    for (const ExpertUse& use : pass.uses) {
+      ++(use.held() ? counts_.hits : counts_.misses);
+      (use.held() ? counts_.row_hits : counts_.row_misses) += use.rows;
+    }
+  }
+}
+
+absl::StatusOr<CacheCounts> ReplayExperts(model::RoutingTraceReader& reader, bool prompts, int64_t prefetch_layers,
+                                          ExpertPlanner& planner) {
+  ExpertReplay replay(reader.model(), prefetch_layers, planner);
   model::RoutingStep step;
   while (true) {
     MOE_ASSIGN_OR_RETURN(const bool more, reader.Next(step));
-    if (!more) return counts;
+    if (!more) return replay.counts();
     if (!prompts && std::ranges::any_of(step.tokens, &model::TracedToken::prompt)) continue;
-    for (int64_t layer = 0; layer < reader.model().moe_layers; ++layer) {
-      const ExpertPlanner::Pass& pass = planner.Next(layer, LayerChoices(reader.model(), step, layer));
-      counts.loads += std::ssize(pass.plan.loads) + std::ssize(pass.plan.later);
-      for (const ExpertUse& use : pass.uses) {
-        ++(use.held() ? counts.hits : counts.misses);
-        (use.held() ? counts.row_hits : counts.row_misses) += use.rows;
-      }
-    }
+    replay.Add(step);
   }
 }
 

@@ -3,11 +3,11 @@
 namespace moestro::experts {
 
 void SchedulePlan::Reserve(int64_t experts) {
-  for (std::vector<int32_t>* list : {&host, &device, &loads, &later}) list->reserve(static_cast<size_t>(experts));
+  for (std::vector<int32_t>* list : {&host, &device, &loads}) list->reserve(static_cast<size_t>(experts));
 }
 
 void SchedulePlan::Clear() {
-  for (std::vector<int32_t>* list : {&host, &device, &loads, &later}) list->clear();
+  for (std::vector<int32_t>* list : {&host, &device, &loads}) list->clear();
 }
 
 void SetEnds(const LayerState& state, SchedulePlan& plan) {

@@ -26,7 +26,6 @@ struct SchedulePlan {
   std::vector<int32_t> host;
   std::vector<int32_t> device;  // in the order in which the device computes: those that it holds, then those of `loads`
   std::vector<int32_t> loads;   // in the order on the bus
-  std::vector<int32_t> later;   // of `host`, loaded behind the pass for those that follow
   // Seconds since the pass began; 0 without work.
   double host_end = 0;
   double device_end = 0;

@@ -26,23 +26,11 @@ std::unique_ptr<ExpertScheduler> NewScheduler(Schedule schedule, int64_t num_exp
       return std::make_unique<HybridScheduler>(num_experts);
     case Schedule::kOnDemand:
       return std::make_unique<OnDemand>();
-    case Schedule::kLayerSplit:
-      return std::make_unique<LayerSplit>();
   }
   return nullptr;
 }
 
-void FixedMapping::Plan(const LayerState& state, SchedulePlan& plan) {
-  MapByPlace(state, plan);
-  plan.later = plan.host;
-  std::ranges::sort(plan.later, {}, [&](int32_t place) {
-    const ExpertUse& use = state.uses[static_cast<size_t>(place)];
-    return std::pair(-use.weight, use.expert);
-  });
-  if (std::ssize(plan.later) > state.most_loads) plan.later.resize(static_cast<size_t>(state.most_loads));
-}
-
-void LayerSplit::Plan(const LayerState& state, SchedulePlan& plan) { MapByPlace(state, plan); }
+void FixedMapping::Plan(const LayerState& state, SchedulePlan& plan) { MapByPlace(state, plan); }
 
 void OnDemand::Plan(const LayerState& state, SchedulePlan& plan) {
   MapByPlace(state, plan);

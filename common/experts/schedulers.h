@@ -10,10 +10,9 @@
 namespace moestro::experts {
 
 enum class Schedule {
-  kFixed,       // held experts on the device, the others on the CPU; one of them is loaded behind the pass
-  kHybrid,      // the shortest makespan: HybridScheduler
-  kOnDemand,    // all on the device, those that it does not hold after a load, as far as there are places for loads
-  kLayerSplit,  // the first layers' experts on the device for good, the other layers' on the CPU
+  kFixed,     // held experts on the device, the others on the CPU
+  kHybrid,    // the shortest makespan: HybridScheduler
+  kOnDemand,  // all on the device, those that it does not hold after a load, as far as there are slots for loads
 };
 
 class ExpertScheduler {  // not thread-safe: keeps its memory
@@ -26,15 +25,9 @@ class ExpertScheduler {  // not thread-safe: keeps its memory
 // For layers of up to so many experts.
 std::unique_ptr<ExpertScheduler> NewScheduler(Schedule schedule, int64_t num_experts);
 
-// Held experts on the device, the others on the CPU. Loads up to most_loads of these behind the pass: those of the
-// greatest weights. kTransformers' mapping, with a cache that follows the tokens.
+// Held experts on the device, the others on the CPU: the mapping of kTransformers and, where whole layers are held, of
+// llama.cpp.
 class FixedMapping final : public ExpertScheduler {
- public:
-  void Plan(const LayerState& state, SchedulePlan& plan) override;
-};
-
-// llama.cpp's: the same without loads, where whole layers are held.
-class LayerSplit final : public ExpertScheduler {
  public:
   void Plan(const LayerState& state, SchedulePlan& plan) override;
 };

@@ -1,8 +1,7 @@
 // Records passes of a model as a routing trace: what was chosen, what was next to be chosen, and what earlier layers
 // would have predicted (HybriMoE, section IV-C).
 //
-// Scores and predictions are computed here, from what each layer's experts read, so they are the same for every engine
-// and device. That costs up to four times the work of the routers, in passes that are recorded.
+// Recorded passes take up to four times the work of the routers more (gate_reuse.h).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/kernels/cpu/kernels.h"
-#include "common/model/buffer.h"
+#include "common/model/moe/gate_reuse.h"
 #include "common/model/moe/gating.h"
 #include "common/model/routing_trace.h"
 #include "common/model/schema.h"
@@ -36,20 +35,14 @@ class RoutingRecorder {
   void Note(const LayerRouting& routing);
 
  private:
-  RoutingRecorder(const weights::WeightSegment& segment, const CpuKernels& kernels, WorkerPool& pool, int64_t max_rows);
-
-  const FeedForwardWeights& LayerOf(int64_t moe_layer) const;
-  // logits_ = what `layer`'s router says of rows whose own layer, `of`, read `x`.
-  void Score(const FeedForwardWeights& of, const FeedForwardWeights& layer, const uint16_t* x, int64_t rows);
-  std::span<const float> LogitsOf(int64_t row) const;
+  RoutingRecorder(const weights::WeightSegment& segment, ModelWeights weights, const CpuKernels& kernels,
+                  WorkerPool& pool, int64_t max_rows);
 
   const weights::ModelSpec& spec_;
-  const CpuKernels& kernels_;
-  WorkerPool& pool_;
-  ModelWeights weights_;
+  const ModelWeights weights_;
+  GateReuse gates_;
   std::unique_ptr<RoutingTraceWriter> trace_;
-  Buffer<float> inputs_;  // [R, hidden_size], R = max_rows
-  Buffer<float> logits_;  // [R, num_experts]
+  std::vector<ExpertChoice> experts_;  // of a layer
 };
 
 }  // namespace moestro::model

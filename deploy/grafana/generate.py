@@ -245,7 +245,9 @@ DASHBOARDS = {
             "found there": rate("moestro_decode_expert_cache_hits_total"),
             "not there": rate("moestro_decode_expert_cache_misses_total"),
             "computed there": rate("moestro_decode_experts_on_device_total"),
-            "loaded": rate("moestro_decode_expert_loads_total")}, "ops"),
+            "loaded": rate("moestro_decode_expert_loads_total"),
+            "loaded ahead": rate("moestro_decode_expert_loads_ahead_total"),
+            "loaded ahead and used": rate("moestro_decode_foreseen_expert_hits_total")}, "ops"),
         lines("Routed experts, time over plan", {
             "measured over planned": f"{rate('moestro_decode_expert_measured_seconds_total')}"
                                      f" / {rate('moestro_decode_expert_planned_seconds_total')}"}, "short",

@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/device/device_name.h"
 #include "common/kv/format.h"
+#include "common/model/routing_trace.h"
 #include "common/process/flag_check.h"
 
 namespace moestro::decode {
@@ -91,6 +92,12 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   if (config.expert_schedule != experts::Schedule::kFixed && config.expert_cache_bytes == 0) {
     return absl::InvalidArgumentError(
         "--expert-schedule: the device holds no experts to schedule; set --expert-cache-bytes");
+  }
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--prefetch-layers", config.prefetch_layers, 0, model::kMaxPredictedLayers));
+  const bool has_policy = config.expert_policy != experts::Policy::kLru;
+  if ((has_policy || config.prefetch_layers > 0) && config.expert_cache_bytes == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(has_policy ? "--expert-policy" : "--prefetch-layers",
+                                                   ": the device holds no experts; set --expert-cache-bytes"));
   }
   return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);
 }

@@ -33,11 +33,15 @@ enum class Overlap { kAuto, kOn, kOff };
 inline constexpr std::array<Choice<Overlap>, 3> kOverlapWords = {
     {{"auto", Overlap::kAuto}, {"on", Overlap::kOn}, {"off", Overlap::kOff}}};
 
-inline constexpr std::array<Choice<experts::Schedule>, 4> kScheduleWords = {
+inline constexpr std::array<Choice<experts::Schedule>, 3> kScheduleWords = {
     {{"fixed", experts::Schedule::kFixed},
      {"hybrid", experts::Schedule::kHybrid},
-     {"on-demand", experts::Schedule::kOnDemand},
-     {"layer-split", experts::Schedule::kLayerSplit}}};
+     {"on-demand", experts::Schedule::kOnDemand}}};
+inline constexpr std::array<Choice<experts::Policy>, 4> kPolicyWords = {
+    {{"lru", experts::Policy::kLru},
+     {"lfu", experts::Policy::kLfu},
+     {"mrs", experts::Policy::kMrs},
+     {"first-layers", experts::Policy::kFirstLayers}}};
 
 struct DecodeConfig {
   NodeOptions node;
@@ -58,6 +62,8 @@ struct DecodeConfig {
   Overlap overlap = Overlap::kAuto;    // with a device
   int64_t expert_cache_bytes = 0;      // device memory for routed experts that the device computes; 0: none
   experts::Schedule expert_schedule = experts::Schedule::kFixed;
+  experts::Policy expert_policy = experts::Policy::kLru;
+  int64_t prefetch_layers = 0;                             // whose experts are foreseen and may be loaded ahead
   BatchSchedule batch_schedule = BatchSchedule::kCgoPipe;  // with --mode throughput and a device
   int64_t micro_batch = 0;                                 // then: sequences of one at most; 0: chosen for each step
   int64_t device_memory_bytes =

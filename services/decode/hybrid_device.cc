@@ -25,10 +25,11 @@ int64_t ScheduledRows(const DecodeConfig& config, int64_t max_rows) {
   return config.expert_schedule == experts::Schedule::kFixed ? config.limits().max_batch : max_rows;
 }
 
-// Experts that a layer loads in a step: as many as a token needs, where they are loaded for that step.
-int64_t MostLoads(experts::Schedule schedule, const weights::ModelSpec& spec) {
-  if (schedule == experts::Schedule::kLayerSplit) return 0;
-  return schedule == experts::Schedule::kFixed ? 1 : spec.experts_per_token;
+// Experts that a layer's pass loads: as many as a token needs, where they are loaded for the pass or for the next
+// layers.
+int64_t MostLoads(const DecodeConfig& config, const weights::ModelSpec& spec) {
+  if (config.expert_schedule != experts::Schedule::kFixed || config.prefetch_layers > 0) return spec.experts_per_token;
+  return config.expert_policy == experts::Policy::kFirstLayers ? 0 : 1;
 }
 
 }  // namespace
@@ -66,6 +67,10 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   MOE_ASSIGN_OR_RETURN(CostModel costs, MeasureCosts(*hybrid->forward_, max_rows));
   hybrid->costs_ = std::make_unique<CostModel>(std::move(costs));
   if (hybrid->scheduled_ != nullptr) {
+    experts::ExpertCosts of_experts = hybrid->scheduled_->costs();
+    const LayerTimes layer = hybrid->costs_->At(1);
+    of_experts.between = layer.attend + layer.transfer;
+    hybrid->scheduled_->SetCosts(of_experts);
     hybrid->scheduled_->Forget();  // what the measurement has used
     hybrid->expert_pinning_ =
         PinWeights(*hybrid->device_, segment, config.pin_bytes, "loading other experts delays steps");
@@ -77,20 +82,23 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
 absl::Status HybridDevice::ScheduleExperts(const DecodeConfig& config, const weights::ModelSpec& spec,
                                            const CpuKernels& kernels, WorkerPool& workers, int64_t max_rows) {
   const ScheduledExperts::Options options{.schedule = config.expert_schedule,
+                                          .policy = config.expert_policy,
                                           .budget_bytes = config.expert_cache_bytes,
-                                          .most_loads = MostLoads(config.expert_schedule, spec),
+                                          .most_loads = MostLoads(config, spec),
+                                          .prefetch_layers = config.prefetch_layers,
                                           .max_rows = ScheduledRows(config, max_rows)};
   MOE_ASSIGN_OR_RETURN(
       scheduled_, ScheduledExperts::Create(spec, weights_, kernels, workers, *experts_, *compute_, *device_, options));
   MOE_RETURN_IF_ERROR(scheduled_->MeasureCosts(*device_));
   const experts::ExpertCosts& costs = scheduled_->costs();
   spdlog::info(
-      "--expert-schedule {}: the device holds up to {} of {} experts; an expert of one row: {:.0f} us on the CPU "
+      "--expert-schedule {}, --expert-policy {}: the device holds up to {} of {} experts; an expert of one row: {:.0f} "
+      "us on the CPU "
       "({:.0f} "
       "more for the first), {:.0f} on the device ({:.0f} more), {:.0f} to load",
-      WordOf(kScheduleWords, config.expert_schedule), scheduled_->held_experts(),
-      spec.num_experts * spec.num_moe_layers(), 1e6 * costs.host.At(1), 1e6 * costs.host_start,
-      1e6 * costs.device.At(1), 1e6 * costs.device_start, 1e6 * costs.load);
+      WordOf(kScheduleWords, config.expert_schedule), WordOf(kPolicyWords, config.expert_policy),
+      scheduled_->held_experts(), spec.num_experts * spec.num_moe_layers(), 1e6 * costs.host.At(1),
+      1e6 * costs.host_start, 1e6 * costs.device.At(1), 1e6 * costs.device_start, 1e6 * costs.load);
   return absl::OkStatus();
 }
 

@@ -69,8 +69,15 @@ int main(int argc, char** argv) {
       "layer "
       "ends first: the device may load experts for it, the CPU compute held ones; on-demand: on the device, loading "
       "what "
-      "it does not hold; layer-split: the first layers' on the device, which holds all of them, the others' on the "
-      "CPU");
+      "it does not hold");
+  moestro::AddChoice(
+      app, "--expert-policy", moestro::decode::kPolicyWords, config.expert_policy,
+      "Then: which expert of a layer makes room for another. lru: the one used longest ago; lfu: the one used least "
+      "often; mrs: the one with the smallest average of recent scores, those of experts that were nearly chosen "
+      "included; first-layers: none, the device holds all experts of the first layers");
+  app.add_option("--prefetch-layers", config.prefetch_layers,
+                 "Then: from what routers of so many next layers would choose, 0 to 3, experts are loaded ahead while "
+                 "the bus is idle; 0: none");
   moestro::AddChoice(
       app, "--batch-schedule", moestro::decode::kBatchScheduleWords, config.batch_schedule,
       "With --mode throughput and a device, which then computes the routed experts, too, as their weights come layer "

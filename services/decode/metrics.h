@@ -33,6 +33,12 @@ struct DecodeMetrics {
                                 "Experts that decode steps used in a layer and that the device computed")),
         expert_loads(
             registry.AddCounter("moestro_decode_expert_loads_total", "Experts that decode steps loaded to the device")),
+        expert_loads_ahead(
+            registry.AddCounter("moestro_decode_expert_loads_ahead_total",
+                                "Of these, experts that routers of later layers were foreseen to choose")),
+        foreseen_expert_hits(
+            registry.AddCounter("moestro_decode_foreseen_expert_hits_total",
+                                "Experts loaded ahead that their layer then used: the others were loaded in vain")),
         planned_expert_seconds(registry.AddCounter("moestro_decode_expert_planned_seconds_total",
                                                    "Time that the routed experts of layers should have taken by the "
                                                    "costs measured at the start, with an expert cache")),
@@ -140,6 +146,8 @@ struct DecodeMetrics {
     RaiseTo(expert_misses, static_cast<double>(experts.misses));
     RaiseTo(experts_on_device, static_cast<double>(experts.on_device));
     RaiseTo(expert_loads, static_cast<double>(experts.loads));
+    RaiseTo(expert_loads_ahead, static_cast<double>(experts.loads_ahead));
+    RaiseTo(foreseen_expert_hits, static_cast<double>(experts.foreseen_hits));
     RaiseTo(planned_expert_seconds, experts.planned_seconds);
     RaiseTo(measured_expert_seconds, experts.measured_seconds);
   }
@@ -152,6 +160,8 @@ struct DecodeMetrics {
   prometheus::Counter& expert_misses;
   prometheus::Counter& experts_on_device;
   prometheus::Counter& expert_loads;
+  prometheus::Counter& expert_loads_ahead;
+  prometheus::Counter& foreseen_expert_hits;
   prometheus::Counter& planned_expert_seconds;
   prometheus::Counter& measured_expert_seconds;
   prometheus::Counter& batch_steps;

@@ -32,19 +32,24 @@ def test_tokens_do_not_depend_on_the_device(make_node, absorbed, expected, overl
         assert len(choice) == 1 and f"--overlap {overlap}" in choice[0]
 
 
-@pytest.mark.parametrize("schedule", ["fixed", "hybrid", "on-demand", "layer-split"])
-def test_tokens_do_not_depend_on_where_experts_are_computed(make_node, absorbed, expected, schedule):
-    flags = ["--device", "host", "--expert-cache-bytes", "4MB", "--expert-schedule", schedule]
+@pytest.mark.parametrize("schedule, policy, prefetch", [
+    ("fixed", "lru", 0), ("hybrid", "lru", 0), ("on-demand", "lru", 0), ("fixed", "first-layers", 0),
+    ("hybrid", "mrs", 3), ("on-demand", "lfu", 1)])
+def test_tokens_do_not_depend_on_where_experts_are_computed(make_node, absorbed, expected, schedule, policy, prefetch):
+    flags = ["--device", "host", "--expert-cache-bytes", "4MB", "--expert-schedule", schedule,
+             "--expert-policy", policy, "--prefetch-layers", str(prefetch)]
     with make_node(dict(absorbed, decode=flags)) as node:
         assert answers(node) == expected
         metric = {name: node.metric("decode", f"moestro_decode_{name}_total") for name in (
             "expert_cache_hits", "expert_cache_misses", "experts_on_device", "expert_loads", "expert_planned_seconds",
-            "expert_measured_seconds")}
+            "expert_measured_seconds", "expert_loads_ahead", "foreseen_expert_hits")}
         assert metric["expert_cache_hits"] > 0 and metric["expert_cache_misses"] > 0, metric
         assert metric["experts_on_device"] > 0, metric
-        assert (metric["expert_loads"] > 0) == (schedule != "layer-split"), metric
+        assert (metric["expert_loads"] > 0) == (policy != "first-layers"), metric
+        assert metric["foreseen_expert_hits"] <= metric["expert_loads_ahead"] <= metric["expert_loads"], metric
+        assert prefetch > 0 or metric["expert_loads_ahead"] == 0, metric
         assert metric["expert_planned_seconds"] > 0 and metric["expert_measured_seconds"] > 0, metric
-        assert f"--expert-schedule {schedule}: the device holds up to" in node.log("decode")
+        assert f"--expert-schedule {schedule}, --expert-policy {policy}: the device holds up to" in node.log("decode")
 
 
 def test_a_device_that_is_not_there_is_an_error_of_the_start(make_node):
@@ -52,7 +57,11 @@ def test_a_device_that_is_not_there_is_an_error_of_the_start(make_node):
                            (["--overlap", "maybe"], "--overlap maybe: use auto, on or off"),
                            (["--expert-cache-bytes", "1MB"], "--device is none"),
                            (["--device", "host", "--expert-schedule", "hybrid"], "set --expert-cache-bytes"),
-                           (["--expert-schedule", "best"], "use fixed, hybrid, on-demand or layer-split")):
+                           (["--device", "host", "--prefetch-layers", "1"], "set --expert-cache-bytes"),
+                           (["--device", "host", "--prefetch-layers", "4", "--expert-cache-bytes", "1MB"],
+                            "--prefetch-layers"),
+                           (["--expert-policy", "random"], "use lru, lfu, mrs or first-layers"),
+                           (["--expert-schedule", "best"], "use fixed, hybrid or on-demand")):
         node = make_node({"decode": flags})
         try:
             node.start("decode")

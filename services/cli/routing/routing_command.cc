@@ -1,5 +1,7 @@
 // `moestro routing`: evaluates a recording of the experts that tokens were routed to (common/model/ROUTING_TRACE.md).
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,9 +20,13 @@
 namespace moestro::cli {
 namespace {
 
+const std::map<std::string, experts::Policy> kPolicies = {
+    {"lru", experts::Policy::kLru}, {"lfu", experts::Policy::kLfu}, {"mrs", experts::Policy::kMrs}};
+
 struct RoutingFlags {
   std::string file;
   std::vector<int64_t> cache_experts;
+  std::vector<std::string> policies = {"lru"};
   int64_t cache_loads = 1;
   bool prompts = false;
   bool json = false;
@@ -51,17 +57,21 @@ absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const m
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const int64_t slots : flags.cache_experts) {
     MOE_RETURN_IF_ERROR(CheckFlagRange("--cache-experts", slots, 0, model.num_experts));
-    MOE_ASSIGN_OR_RETURN(const auto reader, model::RoutingTraceReader::Open(flags.file));
-    experts::ExpertPlanner planner({.moe_layers = model.moe_layers,
-                                    .num_experts = model.num_experts,
-                                    .slots = slots,
-                                    .most_loads = flags.cache_loads});
-    MOE_ASSIGN_OR_RETURN(const experts::CacheCounts counts, experts::ReplayExperts(*reader, flags.prompts, planner));
-    rows.push_back({{"experts_a_layer", slots},
-                    {"policy", "lru"},
-                    {"hit_rate", counts.HitRate()},
-                    {"row_hit_rate", counts.RowHitRate()},
-                    {"loads", counts.loads}});
+    for (const std::string& policy : flags.policies) {
+      MOE_ASSIGN_OR_RETURN(const auto reader, model::RoutingTraceReader::Open(flags.file));
+      experts::ExpertPlanner planner({.moe_layers = model.moe_layers,
+                                      .num_experts = model.num_experts,
+                                      .slots = slots,
+                                      .most_loads = flags.cache_loads,
+                                      .policy = kPolicies.at(policy)});
+      MOE_ASSIGN_OR_RETURN(const experts::CacheCounts counts,
+                           experts::ReplayExperts(*reader, flags.prompts, /*prefetch_layers=*/0, planner));
+      rows.push_back({{"experts_a_layer", slots},
+                      {"policy", policy},
+                      {"hit_rate", counts.HitRate()},
+                      {"row_hit_rate", counts.RowHitRate()},
+                      {"loads", counts.loads}});
+    }
   }
   return rows;
 }
@@ -78,6 +88,9 @@ absl::Status Routing(const RoutingFlags& flags) {
   }
   nlohmann::ordered_json json = Json(reader->model(), statistics);
   if (!flags.cache_experts.empty()) {
+    if (reader->model().scores_per_token == 0 && std::ranges::find(flags.policies, "mrs") != flags.policies.end()) {
+      PrintText("note: the recording has no scores of experts that were nearly chosen; mrs sees chosen ones only\n");
+    }
     MOE_ASSIGN_OR_RETURN(json["caches"], Caches(flags, reader->model()));
   }
   if (flags.json) {
@@ -111,6 +124,12 @@ void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands) {
       ->add_option("--cache-experts", flags->cache_experts,
                    "Replay a cache of this many experts per layer, empty at first; separate several sizes by commas")
       ->delimiter(',');
+  command
+      ->add_option("--policies", flags->policies,
+                   "Which expert makes room for another: lru: the one used longest ago; lfu: the one used least often; "
+                   "mrs: the one with the smallest average of recent scores; separate several by commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"lru", "lfu", "mrs"}));
   command->add_option("--cache-loads", flags->cache_loads, "Most missed experts that a pass loads per layer")
       ->check(CLI::Range(0, 65535));
   command->add_flag("--prompts", flags->prompts, "Also replay passes that compute prompts");

@@ -41,12 +41,12 @@ absl::Status DeviceExperts::Allocate(const Options& options) {
   const int64_t numbers = options.routed_rows * spec_.hidden_size;
   MOE_ASSIGN_OR_RETURN(device_inputs_, device_.Allocate(2 * numbers, "inputs of cached experts"));
   MOE_ASSIGN_OR_RETURN(device_outputs_, device_.Allocate(4 * numbers, "outputs of cached experts"));
-  MOE_ASSIGN_OR_RETURN(memory_, device_.Allocate(options.places * place_bytes_, "cached experts"));
+  MOE_ASSIGN_OR_RETURN(memory_, device_.Allocate(options.slots * slot_bytes_, "cached experts"));
   MOE_ASSIGN_OR_RETURN(inputs_, device::PinnedBuffer<uint16_t>::Create(device_, numbers));
   MOE_ASSIGN_OR_RETURN(outputs_, device::PinnedBuffer<float>::Create(device_, numbers));
-  places_.resize(static_cast<size_t>(options.places));
-  for (Place& place : places_) {
-    MOE_ASSIGN_OR_RETURN(place.loaded, device_.NewEvent());
+  slots_.resize(static_cast<size_t>(options.slots));
+  for (Slot& slot : slots_) {
+    MOE_ASSIGN_OR_RETURN(slot.loaded, device_.NewEvent());
   }
   MOE_ASSIGN_OR_RETURN(copied_, device_.NewEvent());
   MOE_ASSIGN_OR_RETURN(computed_, device_.NewEvent());
@@ -77,27 +77,27 @@ absl::Status DeviceExperts::CopyInputs(int64_t rows) {
   return load_stream_->WaitFor(*copied_);
 }
 
-absl::Status DeviceExperts::Load(int64_t layer, int32_t expert, int64_t place) {
-  Place& to_place = places_[static_cast<size_t>(place)];
-  to_place.weights = weights_.layers[layer].feed_forward.experts[static_cast<size_t>(expert)];
-  uint8_t* to = memory_.data() + place * place_bytes_;
+absl::Status DeviceExperts::Load(int64_t layer, int32_t expert, int64_t slot) {
+  Slot& to_slot = slots_[static_cast<size_t>(slot)];
+  to_slot.weights = weights_.layers[layer].feed_forward.experts[static_cast<size_t>(expert)];
+  uint8_t* to = memory_.data() + slot * slot_bytes_;
   absl::Status status;
-  model::VisitArrays(to_place.weights, [&](auto& array, int64_t bytes) {
+  model::VisitArrays(to_slot.weights, [&](auto& array, int64_t bytes) {
     if (status.ok()) status = load_stream_->CopyToDevice(to, reinterpret_cast<const uint8_t*>(array), bytes);
     array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(to);
     to += RoundUp(bytes, kArrayAlignment);
   });
   MOE_RETURN_IF_ERROR(status);
-  return load_stream_->Record(*to_place.loaded);
+  return load_stream_->Record(*to_slot.loaded);
 }
 
 absl::Status DeviceExperts::Run(std::span<const Task> tasks, int64_t first_output) {
   hot_.clear();
   int64_t rows = 0;
   for (const Task& task : tasks) {
-    const Place& place = places_[static_cast<size_t>(task.place)];
-    if (!task.is_loading) MOE_RETURN_IF_ERROR(compute_stream_->WaitFor(*place.loaded));
-    hot_.push_back({place.weights, rows, task.rows, task.is_loading ? place.loaded.get() : nullptr});
+    const Slot& slot = slots_[static_cast<size_t>(task.slot)];
+    if (!task.is_loading) MOE_RETURN_IF_ERROR(compute_stream_->WaitFor(*slot.loaded));
+    hot_.push_back({slot.weights, rows, task.rows, task.is_loading ? slot.loaded.get() : nullptr});
     rows += task.rows;
   }
   auto* const device_inputs = reinterpret_cast<uint16_t*>(device_inputs_.data());

@@ -1,4 +1,4 @@
-// Routed experts in device memory: places for them, their loads, and their computation beside the CPU.
+// Routed experts in device memory: slots for them, their loads, and their computation beside the CPU.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ int64_t DeviceExpertBytes(const weights::ModelSpec& spec, const model::ModelWeig
 class DeviceExperts {
  public:
   struct Options {
-    int64_t places = 0;       // for experts of any layer
+    int64_t slots = 0;        // for experts of any layer
     int64_t routed_rows = 0;  // of a pass: each row counts once for each of its experts
   };
   // All outlive it; `compute` has HotExperts for so many rows. RESOURCE_EXHAUSTED if the device has not so much memory.
@@ -33,7 +33,7 @@ class DeviceExperts {
 
   // An expert of a pass, for the next `rows` rows of the inputs.
   struct Task {
-    int64_t place = 0;
+    int64_t slot = 0;
     int64_t rows = 0;
     bool is_loading = false;  // within the pass: only this expert and those behind it wait
   };
@@ -44,19 +44,19 @@ class DeviceExperts {
 
   // Puts the first so many inputs on their way to the device. Loads that follow wait for it.
   absl::Status CopyInputs(int64_t rows);
-  // Copies a layer's expert to a place that no pass uses.
-  absl::Status Load(int64_t layer, int32_t expert, int64_t place);
+  // Copies a layer's expert to a slot that no pass uses.
+  absl::Status Load(int64_t layer, int32_t expert, int64_t slot);
   // Computes outputs first_output, first_output + 1, ... of the inputs.
   absl::Status Run(std::span<const Task> tasks, int64_t first_output);
   // Until the outputs are there.
   absl::Status Wait() { return computed_->Wait(); }
-  // After a failure: new streams, on which nothing is. What the places hold is not known any more.
+  // After a failure: new streams, on which nothing is. What the slots hold is not known any more.
   absl::Status Renew();
   // Until nothing is on the streams.
   absl::Status Synchronize();
 
  private:
-  struct Place {
+  struct Slot {
     model::MlpWeights weights;  // in device memory
     std::unique_ptr<device::Event> loaded;
   };
@@ -66,21 +66,21 @@ class DeviceExperts {
         weights_(weights),
         compute_(compute),
         device_(device),
-        place_bytes_(DeviceExpertBytes(spec, weights)) {}
+        slot_bytes_(DeviceExpertBytes(spec, weights)) {}
   absl::Status Allocate(const Options& options);
 
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;
   engine::DecodeCompute& compute_;
   device::Device& device_;
-  const int64_t place_bytes_;
+  const int64_t slot_bytes_;
   std::vector<engine::HotExpert> hot_;  // of the pass
   std::optional<device::PinnedBuffer<uint16_t>> inputs_;
   std::optional<device::PinnedBuffer<float>> outputs_;
   device::Memory device_inputs_;
   device::Memory device_outputs_;
-  device::Memory memory_;  // [places, place_bytes_]
-  std::vector<Place> places_;
+  device::Memory memory_;  // [slots, slot_bytes_]
+  std::vector<Slot> slots_;
   std::unique_ptr<device::Stream> compute_stream_;
   std::unique_ptr<device::Stream> load_stream_;
   std::unique_ptr<device::Event> copied_;  // inputs

@@ -16,8 +16,8 @@ namespace {
 constexpr int kLeastRepeats = 5;
 constexpr int kMostRepeats = 51;
 constexpr double kLongest = 0.05;
-constexpr int64_t kSeveral = 3;      // experts: what these take more than one is what a further one takes
-constexpr int64_t kMostPlaces = 16;  // that the device's experts are read from in turn
+constexpr int64_t kSeveral = 3;     // experts: what these take more than one is what a further one takes
+constexpr int64_t kMostSlots = 16;  // that the device's experts are read from in turn
 
 class Measurement {
  public:
@@ -25,14 +25,14 @@ class Measurement {
       : experts_(experts),
         spec_(experts.spec),
         clock_(clock),
-        several_(std::min({kSeveral, spec_.experts_per_token, experts.places})),
-        places_(std::min(kMostPlaces, experts.places)) {
+        several_(std::min({kSeveral, spec_.experts_per_token, experts.slots})),
+        slots_(std::min(kMostSlots, experts.slots)) {
     std::fill_n(experts.device.inputs(), experts.max_rows * spec_.experts_per_token * spec_.hidden_size, ToBf16(1.0f));
   }
 
   absl::StatusOr<experts::ExpertCosts> Run() {
     experts::ExpertCosts costs;
-    MOE_RETURN_IF_ERROR(Load(places_));
+    MOE_RETURN_IF_ERROR(Load(slots_));
     MOE_ASSIGN_OR_RETURN(const Parts load, Time([&](int64_t count) { return Load(count); }));
     costs.load = load.each;
     costs.load_start = load.once;
@@ -98,7 +98,7 @@ class Measurement {
 
   absl::Status OnDevice(int64_t count, int64_t rows) {
     tasks_.clear();
-    const int64_t first = FirstOf(places_, count);
+    const int64_t first = FirstOf(slots_, count);
     for (int64_t i = 0; i < count; ++i) tasks_.push_back({first + i, rows});
     ++next_;
     MOE_RETURN_IF_ERROR(experts_.device.CopyInputs(count * rows));
@@ -106,11 +106,11 @@ class Measurement {
     return experts_.device.Wait();
   }
 
-  // Into the first places.
+  // Into the first slots.
   absl::Status Load(int64_t count) {
-    for (int64_t place = 0; place < count; ++place) {
+    for (int64_t slot = 0; slot < count; ++slot) {
       const auto expert = static_cast<int32_t>(next_ % spec_.num_experts);
-      MOE_RETURN_IF_ERROR(experts_.device.Load(NextLayer(), expert, place));
+      MOE_RETURN_IF_ERROR(experts_.device.Load(NextLayer(), expert, slot));
     }
     return experts_.device.Synchronize();
   }
@@ -119,7 +119,7 @@ class Measurement {
   const weights::ModelSpec& spec_;
   const device::Device& clock_;
   const int64_t several_;
-  const int64_t places_;
+  const int64_t slots_;
   int64_t next_ = 0;
   model::ExpertPlan plan_;
   std::vector<DeviceExperts::Task> tasks_;

@@ -14,7 +14,7 @@ struct MeasuredExperts {
   const weights::ModelSpec& spec;
   CpuExperts& cpu;
   DeviceExperts& device;
-  int64_t places = 0;  // of the device's experts; what they hold is lost
+  int64_t slots = 0;  // of the device's experts; what they hold is lost
   int64_t max_rows = 0;
 };
 

@@ -18,14 +18,14 @@ absl::StatusOr<std::unique_ptr<ScheduledExperts>> ScheduledExperts::Create(
   const int64_t slots = experts::CacheSlots(options.budget_bytes, bytes, layers, spec.num_experts, options.most_loads);
   std::unique_ptr<ScheduledExperts> experts(new ScheduledExperts(spec, kernels, pool, cpu, device, options, slots));
   if (experts->held_experts() == 0) {
-    const bool whole = options.schedule == experts::Schedule::kLayerSplit;
+    const bool whole = options.policy == experts::Policy::kFirstLayers;
     return absl::InvalidArgumentError(absl::StrFormat(
         "%d bytes do not hold %s of %d bytes%s", options.budget_bytes,
         whole ? absl::StrFormat("the %d experts of a layer,", spec.num_experts) : std::string("an expert"), bytes,
         whole ? " each"
               : absl::StrFormat(" of each of %d layers, and %d that are being loaded", layers, options.most_loads)));
   }
-  MOE_RETURN_IF_ERROR(experts->CreatePlaces(weights, compute, device));
+  MOE_RETURN_IF_ERROR(experts->CreateSlots(weights, compute, device));
   return experts;
 }
 
@@ -41,39 +41,37 @@ ScheduledExperts::ScheduledExperts(const weights::ModelSpec& spec, const CpuKern
                 .num_experts = spec.num_experts,
                 .slots = slots,
                 .most_loads = options.most_loads,
-                .schedule = options.schedule}) {
-  for (int64_t layer = 0; layer < spec.num_moe_layers(); ++layer) {
-    first_slot_.push_back(held_);
-    held_ += planner_.slots(layer);
-  }
-}
+                .schedule = options.schedule,
+                .policy = options.policy}) {}
 
-absl::Status ScheduledExperts::CreatePlaces(const model::ModelWeights& weights, engine::DecodeCompute& compute,
-                                            device::Device& device) {
-  for (int64_t place = 0; place < held_; ++place) place_of_.push_back(place);
-  for (int64_t i = 0; i < options_.most_loads; ++i) spare_.push_back(held_ + i);
+absl::Status ScheduledExperts::CreateSlots(const model::ModelWeights& weights, engine::DecodeCompute& compute,
+                                           device::Device& device) {
   const int64_t routed_rows = options_.max_rows * spec_.experts_per_token;
-  const DeviceExperts::Options sizes{.places = held_ + options_.most_loads, .routed_rows = routed_rows};
+  const DeviceExperts::Options sizes{.slots = planner_.slots(), .routed_rows = routed_rows};
   MOE_ASSIGN_OR_RETURN(experts_, DeviceExperts::Create(spec_, weights, compute, device, sizes));
+  first_ = planner_.Clear();
+  if (options_.policy == experts::Policy::kMrs || options_.prefetch_layers > 0) {
+    gates_ = std::make_unique<model::GateReuse>(spec_, weights, kernels_, pool_, options_.max_rows);
+  }
   tasks_.reserve(static_cast<size_t>(spec_.num_experts));
   first_output_.reserve(static_cast<size_t>(spec_.num_experts));
   host_plan_.experts.reserve(static_cast<size_t>(spec_.num_experts));
   host_plan_.routed.reserve(static_cast<size_t>(routed_rows));
   output_of_.resize(static_cast<size_t>(routed_rows));
   next_.resize(static_cast<size_t>(options_.max_rows));
+  others_.reserve(static_cast<size_t>(routed_rows));
+  foreseen_choices_.reserve(static_cast<size_t>(routed_rows));
+  foreseen_.resize(static_cast<size_t>(options_.prefetch_layers));
+  for (std::vector<int32_t>& experts : foreseen_) experts.reserve(static_cast<size_t>(routed_rows));
   return absl::OkStatus();
 }
 
-int64_t& ScheduledExperts::PlaceOf(int64_t layer, int64_t slot) {
-  return place_of_[static_cast<size_t>(first_slot_[static_cast<size_t>(spec_.MoeLayersBelow(layer))] + slot)];
-}
-
 ExpertCounts ScheduledExperts::counts() const {
-  return {hits_, misses_, on_device_, loads_, planned_seconds_, measured_seconds_};
+  return {hits_, misses_, on_device_, loads_, loads_ahead_, foreseen_hits_, planned_seconds_, measured_seconds_};
 }
 
 absl::Status ScheduledExperts::MeasureCosts(const device::Device& device) {
-  const MeasuredExperts measured{spec_, cpu_, *experts_, held_ + options_.most_loads, options_.max_rows};
+  const MeasuredExperts measured{spec_, cpu_, *experts_, planner_.slots(), options_.max_rows};
   MOE_ASSIGN_OR_RETURN(const experts::ExpertCosts costs, MeasureExpertCosts(measured, device));
   SetCosts(costs);
   Forget();
@@ -81,34 +79,49 @@ absl::Status ScheduledExperts::MeasureCosts(const device::Device& device) {
 }
 
 void ScheduledExperts::Forget() {
-  planner_.Clear();
-  is_filled_ = false;
-  hits_ = misses_ = on_device_ = loads_ = 0;
+  first_ = planner_.Clear();
+  hits_ = misses_ = on_device_ = loads_ = loads_ahead_ = foreseen_hits_ = 0;
   planned_seconds_ = measured_seconds_ = 0;
 }
 
-absl::Status ScheduledExperts::Fill() {
-  for (int64_t i = 0; i < spec_.num_moe_layers(); ++i) {
-    const int64_t layer = spec_.MoeLayer(i);
-    for (int32_t expert = 0; expert < planner_.slots(i); ++expert) {
-      MOE_RETURN_IF_ERROR(experts_->Load(layer, expert, PlaceOf(layer, expert)));
+absl::Status ScheduledExperts::Load(std::span<const experts::ExpertPlanner::Load> loads) {
+  for (const experts::ExpertPlanner::Load& load : loads) {
+    MOE_RETURN_IF_ERROR(experts_->Load(spec_.MoeLayer(load.moe_layer), load.expert, load.slot));
+  }
+  return absl::OkStatus();
+}
+
+experts::PassRouting ScheduledExperts::RoutingOf(int64_t layer, int64_t count, const engine::ExpertIo& rows) {
+  const auto choices = std::span(rows.choices, static_cast<size_t>(count * spec_.experts_per_token));
+  if (gates_ == nullptr) return {.choices = choices};
+  const model::LayerRouting routing{.layer = layer, .choices = choices, .x = rows.x};
+  if (options_.policy == experts::Policy::kMrs) {
+    const int64_t next = std::min(spec_.experts_per_token, spec_.num_experts - spec_.experts_per_token);
+    others_.resize(static_cast<size_t>(count * next));
+    if (next > 0) gates_->NextBest(routing, others_);
+  }
+  foreseen_choices_.resize(choices.size());
+  const int64_t behind = spec_.num_moe_layers() - 1 - spec_.MoeLayersBelow(layer);
+  for (int64_t ahead = 1; ahead <= std::ssize(foreseen_); ++ahead) {
+    std::vector<int32_t>& experts = foreseen_[static_cast<size_t>(ahead - 1)];
+    experts.clear();
+    if (ahead > behind) continue;
+    gates_->Foresee(routing, ahead, foreseen_choices_);
+    for (const model::ExpertChoice& choice : foreseen_choices_) {
+      if (choice.expert >= 0) experts.push_back(choice.expert);
     }
   }
-  is_filled_ = true;
-  return absl::OkStatus();
+  return {.choices = choices, .others = others_, .foreseen = foreseen_};
 }
 
 absl::Status ScheduledExperts::Run(int64_t layer, int64_t count, const engine::ExpertIo& rows) {
   if (count > options_.max_rows) return cpu_.Run(layer, count, rows);
-  absl::Status status;
-  if (options_.schedule == experts::Schedule::kLayerSplit && !is_filled_) status = Fill();
-  const auto choices = std::span(rows.choices, static_cast<size_t>(count * spec_.experts_per_token));
-  const experts::ExpertPlanner::Pass& pass = planner_.Next(spec_.MoeLayersBelow(layer), choices);
+  absl::Status status = Load(std::exchange(first_, {}));
+  const experts::ExpertPlanner::Pass& pass = planner_.Next(spec_.MoeLayersBelow(layer), RoutingOf(layer, count, rows));
   if (status.ok()) status = RunPlanned(layer, count, pass, rows);
   if (status.ok()) return status;
-  // What the places hold is not known any more.
-  planner_.Clear();
-  is_filled_ = false;
+  // What the slots hold is not known any more.
+  first_ = planner_.Clear();
   MOE_RETURN_IF_ERROR(experts_->Renew());
   return status;
 }
@@ -118,10 +131,11 @@ absl::Status ScheduledExperts::RunPlanned(int64_t layer, int64_t count, const ex
   const experts::SchedulePlan& plan = pass.plan;
   const double begin = device_.Now();
   if (plan.device.empty()) {
+    MOE_RETURN_IF_ERROR(Load(pass.behind));
     MOE_RETURN_IF_ERROR(cpu_.Run(layer, count, rows));
   } else {
-    Arrange(layer, pass, count, rows);
-    MOE_RETURN_IF_ERROR(Launch(layer, pass));
+    Arrange(pass, count, rows);
+    MOE_RETURN_IF_ERROR(Launch(pass));
     if (!plan.host.empty()) cpu_.RunOutputs(layer, host_plan_, rows.x, experts_->outputs());
     MOE_RETURN_IF_ERROR(experts_->Wait());
     Add(count, rows);
@@ -130,22 +144,13 @@ absl::Status ScheduledExperts::RunPlanned(int64_t layer, int64_t count, const ex
   planned_seconds_ += plan.makespan();
   for (const experts::ExpertUse& use : pass.uses) ++(use.held() ? hits_ : misses_);
   on_device_ += std::ssize(plan.device);
-  loads_ += std::ssize(plan.loads) + std::ssize(plan.later);
-
-  auto held = pass.held.begin();
-  for (size_t i = 0; i < plan.loads.size() && held != pass.held.end(); ++i) {
-    if (held->place == plan.loads[i]) std::swap(PlaceOf(layer, held++->slot), spare_[i]);
-  }
-  for (; held != pass.held.end(); ++held) {
-    int64_t& place = PlaceOf(layer, held->slot);
-    std::swap(place, spare_.front());
-    MOE_RETURN_IF_ERROR(experts_->Load(layer, pass.uses[static_cast<size_t>(held->place)].expert, place));
-  }
+  loads_ += std::ssize(pass.loads) + std::ssize(pass.behind);
+  loads_ahead_ += pass.ahead;
+  foreseen_hits_ += pass.foreseen_hits;
   return absl::OkStatus();
 }
 
-void ScheduledExperts::Arrange(int64_t layer, const experts::ExpertPlanner::Pass& pass, int64_t count,
-                               const engine::ExpertIo& rows) {
+void ScheduledExperts::Arrange(const experts::ExpertPlanner::Pass& pass, int64_t count, const engine::ExpertIo& rows) {
   const int64_t per_row = spec_.experts_per_token, hidden = spec_.hidden_size;
   const experts::SchedulePlan& plan = pass.plan;
   // Its experts are the pass's uses, in the same order.
@@ -170,8 +175,8 @@ void ScheduledExperts::Arrange(int64_t layer, const experts::ExpertPlanner::Pass
                   static_cast<size_t>(hidden) * sizeof(uint16_t));
     }
     const bool is_loading = i >= held;
-    const int64_t at = is_loading ? spare_[i - held] : PlaceOf(layer, pass.uses[static_cast<size_t>(place)].slot);
-    tasks_.push_back({at, expert.count, is_loading});
+    const int64_t slot = is_loading ? pass.loads[i - held].slot : pass.uses[static_cast<size_t>(place)].slot;
+    tasks_.push_back({slot, expert.count, is_loading});
   }
 
   host_plan_.experts.clear();
@@ -193,12 +198,10 @@ void ScheduledExperts::Arrange(int64_t layer, const experts::ExpertPlanner::Pass
   }
 }
 
-absl::Status ScheduledExperts::Launch(int64_t layer, const experts::ExpertPlanner::Pass& pass) {
+absl::Status ScheduledExperts::Launch(const experts::ExpertPlanner::Pass& pass) {
   MOE_RETURN_IF_ERROR(experts_->CopyInputs(device_rows_));
-  for (size_t i = 0; i < pass.plan.loads.size(); ++i) {
-    const auto place = static_cast<size_t>(pass.plan.loads[i]);
-    MOE_RETURN_IF_ERROR(experts_->Load(layer, pass.uses[place].expert, spare_[i]));
-  }
+  MOE_RETURN_IF_ERROR(Load(pass.loads));
+  MOE_RETURN_IF_ERROR(Load(pass.behind));
   return experts_->Run(tasks_, first_device_output_);
 }
 

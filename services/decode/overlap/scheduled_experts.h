@@ -1,5 +1,5 @@
 // Routed experts on the device and on the CPU, each pass as a scheduler has it: which the device computes, which are
-// loaded for that, which the CPU computes (HybriMoE, section IV-B).
+// loaded for that or ahead of later layers, which the CPU computes (HybriMoE, section IV).
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 #include "common/engine/decode_compute.h"
 #include "common/experts/expert_planner.h"
 #include "common/model/moe/expert_plan.h"
+#include "common/model/moe/gate_reuse.h"
 #include "services/decode/overlap/cpu_experts.h"
 #include "services/decode/overlap/device_experts.h"
 
@@ -22,6 +23,8 @@ struct ExpertCounts {
   int64_t misses = 0;
   int64_t on_device = 0;  // of all, computed there
   int64_t loads = 0;
+  int64_t loads_ahead = 0;     // of these, of experts that earlier layers foresaw
+  int64_t foreseen_hits = 0;   // of hits, loaded ahead
   double planned_seconds = 0;  // makespans
   double measured_seconds = 0;
 };
@@ -32,13 +35,14 @@ class ScheduledExperts final : public engine::RoutedExperts {
  public:
   struct Options {
     experts::Schedule schedule = experts::Schedule::kFixed;
-    int64_t budget_bytes = 0;  // of device memory for experts
-    // Experts that a pass loads into a layer at most; each has a place beside those that stay. None in a layer split.
-    int64_t most_loads = 1;
-    int64_t max_rows = 0;  // passes with more rows use the CPU alone and leave the cache as it is
+    experts::Policy policy = experts::Policy::kLru;
+    int64_t budget_bytes = 0;     // of device memory for experts
+    int64_t most_loads = 1;       // of a layer's pass; each has a slot beside those of experts that are kept
+    int64_t prefetch_layers = 0;  // whose experts are foreseen, so that they may be loaded ahead; kMaxPredictedLayers
+    int64_t max_rows = 0;         // passes with more rows use the CPU alone and leave the cache as it is
   };
   // All outlive it; `compute` has HotExperts for max_rows rows. RESOURCE_EXHAUSTED if the device has not so much
-  // memory; INVALID_ARGUMENT if the budget does not pay for an expert of every layer, or for a layer to split.
+  // memory; INVALID_ARGUMENT if the budget does not pay for an expert of every layer, or for a whole first layer.
   static absl::StatusOr<std::unique_ptr<ScheduledExperts>> Create(const weights::ModelSpec& spec,
                                                                   const model::ModelWeights& weights,
                                                                   const CpuKernels& kernels, WorkerPool& pool,
@@ -55,22 +59,22 @@ class ScheduledExperts final : public engine::RoutedExperts {
   // The same without the measurement.
   void Forget();
 
-  int64_t held_experts() const { return held_; }  // at most, in all layers
+  int64_t held_experts() const { return planner_.kept(); }  // at most, in all layers
   ExpertCounts counts() const;
 
  private:
   ScheduledExperts(const weights::ModelSpec& spec, const CpuKernels& kernels, WorkerPool& pool, CpuExperts& cpu,
                    const device::Device& device, const Options& options, int64_t slots);
-  absl::Status CreatePlaces(const model::ModelWeights& weights, engine::DecodeCompute& compute, device::Device& device);
-  // Loads the experts of a layer split, once.
-  absl::Status Fill();
+  absl::Status CreateSlots(const model::ModelWeights& weights, engine::DecodeCompute& compute, device::Device& device);
+  // What routers say of the pass beside the choices, as far as the planner asks for it.
+  experts::PassRouting RoutingOf(int64_t layer, int64_t count, const engine::ExpertIo& rows);
+  absl::Status Load(std::span<const experts::ExpertPlanner::Load> loads);
   absl::Status RunPlanned(int64_t layer, int64_t count, const experts::ExpertPlanner::Pass& pass,
                           const engine::ExpertIo& rows);
   // Sorts the pass's rows: outputs of the CPU's experts come first, then the device's, in the plan's order.
-  void Arrange(int64_t layer, const experts::ExpertPlanner::Pass& pass, int64_t count, const engine::ExpertIo& rows);
-  absl::Status Launch(int64_t layer, const experts::ExpertPlanner::Pass& pass);
+  void Arrange(const experts::ExpertPlanner::Pass& pass, int64_t count, const engine::ExpertIo& rows);
+  absl::Status Launch(const experts::ExpertPlanner::Pass& pass);
   void Add(int64_t count, const engine::ExpertIo& rows);
-  int64_t& PlaceOf(int64_t layer, int64_t slot);
 
   const weights::ModelSpec& spec_;
   const CpuKernels& kernels_;
@@ -79,13 +83,13 @@ class ScheduledExperts final : public engine::RoutedExperts {
   const device::Device& device_;
   const Options options_;
   experts::ExpertPlanner planner_;
-  int64_t held_ = 0;
   std::unique_ptr<DeviceExperts> experts_;
-  bool is_filled_ = false;
-  std::vector<int64_t> first_slot_;  // by layer with experts
-  std::vector<int64_t> place_of_;    // by slot of all layers
-  std::vector<int64_t> spare_;       // places for loads
+  std::span<const experts::ExpertPlanner::Load> first_;  // to be loaded before the next pass
+  std::unique_ptr<model::GateReuse> gates_;              // if the planner asks for what it says
   // Of the pass.
+  std::vector<model::ExpertChoice> others_;
+  std::vector<model::ExpertChoice> foreseen_choices_;  // [rows, experts_per_token]
+  std::vector<std::vector<int32_t>> foreseen_;         // by layers ahead
   model::ExpertPlan plan_;
   model::ExpertPlan host_plan_;
   std::vector<DeviceExperts::Task> tasks_;
@@ -99,6 +103,8 @@ class ScheduledExperts final : public engine::RoutedExperts {
   std::atomic<int64_t> misses_ = 0;
   std::atomic<int64_t> on_device_ = 0;
   std::atomic<int64_t> loads_ = 0;
+  std::atomic<int64_t> loads_ahead_ = 0;
+  std::atomic<int64_t> foreseen_hits_ = 0;
   std::atomic<double> planned_seconds_ = 0;
   std::atomic<double> measured_seconds_ = 0;
 };

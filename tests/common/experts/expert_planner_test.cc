@@ -22,10 +22,13 @@ std::vector<int32_t> Hits(const ExpertPlanner::Pass& pass) {
   }
   return hits;
 }
-std::vector<int32_t> Held(const ExpertPlanner::Pass& pass) {
-  std::vector<int32_t> held;
-  for (const ExpertPlanner::Held& one : pass.held) held.push_back(pass.uses[static_cast<size_t>(one.place)].expert);
-  return held;
+std::vector<int32_t> Experts(const std::vector<ExpertPlanner::Load>& loads) {
+  std::vector<int32_t> experts;
+  for (const ExpertPlanner::Load& load : loads) experts.push_back(load.expert);
+  return experts;
+}
+const ExpertPlanner::Pass& Next(ExpertPlanner& planner, const std::vector<int32_t>& ids, int64_t layer = 0) {
+  return planner.Next(layer, {.choices = Choices(ids)});
 }
 
 TEST(CacheSlots, IsWhatTheBudgetPaysFor) {
@@ -37,54 +40,103 @@ TEST(CacheSlots, IsWhatTheBudgetPaysFor) {
   EXPECT_EQ(CacheSlots(0, 100, 3, 8, 0), 0);
 }
 
-TEST(ExpertPlanner, AFixedMappingHoldsTheGreatestWeightsOfAPass) {
+TEST(ExpertPlanner, AFixedMappingLoadsTheGreatestWeightsOfAPass) {
   ExpertPlanner planner({.moe_layers = 1, .num_experts = 10, .slots = 4, .most_loads = 2});
   const std::vector<model::ExpertChoice> choices = {{1, 0.5f}, {2, 2}, {3, 1}, {4, 0.25f}};
-  EXPECT_THAT(Held(planner.Next(0, choices)), ElementsAre(2, 3));
-  EXPECT_THAT(Held(planner.Next(0, choices)), ElementsAre(1, 4));
-  EXPECT_THAT(Hits(planner.Next(0, choices)), ElementsAre(1, 2, 3, 4));
-  planner.Clear();
-  EXPECT_THAT(Hits(planner.Next(0, choices)), IsEmpty());
+  EXPECT_THAT(Experts(planner.Next(0, {choices}).behind), ElementsAre(2, 3));
+  EXPECT_THAT(Experts(planner.Next(0, {choices}).behind), ElementsAre(1, 4));
+  EXPECT_THAT(Hits(planner.Next(0, {choices})), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(planner.Clear(), IsEmpty());
+  EXPECT_THAT(Hits(planner.Next(0, {choices})), IsEmpty());
 }
 
-TEST(ExpertPlanner, ALoadThatFindsNoSlotIsForThePassOnly) {
+TEST(ExpertPlanner, ALoadThatIsNotKeptIsForThePassOnly) {
   ExpertPlanner planner(
       {.moe_layers = 1, .num_experts = 10, .slots = 1, .most_loads = 2, .schedule = Schedule::kOnDemand});
-  const ExpertPlanner::Pass& pass = planner.Next(0, Choices({1, 2, 3}));
+  const ExpertPlanner::Pass& pass = Next(planner, {1, 2, 3});
   EXPECT_THAT(pass.plan.loads, ElementsAre(0, 1));
-  EXPECT_THAT(Held(pass), ElementsAre(1));
-  EXPECT_THAT(Hits(planner.Next(0, Choices({1, 2, 3}))), ElementsAre(1));
+  EXPECT_THAT(Experts(pass.loads), ElementsAre(1, 2));
+  EXPECT_THAT(Hits(Next(planner, {1, 2, 3})), ElementsAre(1));
 }
 
-TEST(ExpertPlanner, ALoadForLaterThatFindsNoSlotIsNotMade) {
+TEST(ExpertPlanner, ALoadForLaterThatWouldNotBeKeptIsNotMade) {
   ExpertPlanner planner({.moe_layers = 1, .num_experts = 10, .slots = 1, .most_loads = 2});
-  EXPECT_THAT(planner.Next(0, Choices({1, 2})).plan.later, ElementsAre(0));
-  EXPECT_THAT(planner.Next(0, Choices({1, 2})).plan.later, IsEmpty());
+  EXPECT_THAT(Experts(Next(planner, {1, 2}).behind), ElementsAre(1));
+  EXPECT_THAT(Next(planner, {1, 2}).behind, IsEmpty());
 }
 
-TEST(ExpertPlanner, ALayerSplitHoldsTheFirstLayersForGood) {
-  ExpertPlanner planner({.moe_layers = 4, .num_experts = 6, .slots = 4, .schedule = Schedule::kLayerSplit});
-  EXPECT_EQ(planner.slots(0), 6);
-  EXPECT_EQ(planner.slots(1), 6);
-  EXPECT_EQ(planner.slots(2), 0) << "a third of a layer is left";
+// Costs in the units of HybriMoE's Fig. 5.
+ExpertCosts Costs(double load, double between = 0) {
+  return {.host = SecondsByRows({1, 2, 4}), .device = SecondsByRows({1, 1, 1}), .load = load, .between = between};
+}
+
+TEST(ExpertPlanner, AHybridScheduleLoadsForLaterWhileTheBusIsIdle) {
+  ExpertPlanner planner(
+      {.moe_layers = 2, .num_experts = 10, .slots = 2, .most_loads = 4, .schedule = Schedule::kHybrid});
+  planner.SetCosts(Costs(/*load=*/3));
+  EXPECT_THAT(Experts(Next(planner, {1, 2}).behind), ElementsAre(1)) << "the bus is too slow, but slots are free";
+  EXPECT_THAT(Experts(Next(planner, {3, 4}).behind), ElementsAre(3));
+  EXPECT_THAT(Next(planner, {5, 6}).behind, IsEmpty()) << "now it keeps two";
+  planner.SetCosts(Costs(/*load=*/3, /*between=*/1));
+  EXPECT_THAT(Next(planner, {5, 6}, 1).plan.makespan(), 2);
+  planner.Clear();
+  Next(planner, {1, 2});
+  Next(planner, {1, 2});
+  ASSERT_THAT(Hits(Next(planner, {1, 2})), ElementsAre(1, 2));
+  EXPECT_THAT(Experts(Next(planner, {5, 6}).behind), ElementsAre(5)) << "3 until the next layer's experts";
+}
+
+TEST(ExpertPlanner, LoadsAheadWhatMakesTheNextLayersShorter) {
+  ExpertPlanner planner(
+      {.moe_layers = 3, .num_experts = 10, .slots = 1, .most_loads = 4, .schedule = Schedule::kHybrid});
+  planner.SetCosts(Costs(/*load=*/1, /*between=*/2));
+  // Of layer 1, expert 7 would get three rows; of layer 2, expert 8 two.
+  const std::vector<std::vector<int32_t>> foreseen = {{7, 7, 7, 9}, {8, 8}};
+  const ExpertPlanner::Pass& pass = planner.Next(0, {.choices = Choices({1}), .foreseen = foreseen});
+  ASSERT_EQ(pass.ahead, 2);
+  EXPECT_EQ(pass.behind[0].moe_layer, 1);
+  EXPECT_EQ(pass.behind[0].expert, 7);
+  const int64_t slot = pass.behind[0].slot;
+  const ExpertPlanner::Pass& next = Next(planner, {7, 9}, 1);
+  EXPECT_EQ(next.foreseen_hits, 1);
+  ASSERT_THAT(Hits(next), ElementsAre(7));
+  EXPECT_EQ(next.uses[0].slot, slot);
+  EXPECT_EQ(Next(planner, {7, 9}, 1).foreseen_hits, 0) << "it is kept now";
+  EXPECT_THAT(Hits(Next(planner, {7, 9}, 1)), ElementsAre(7));
+}
+
+TEST(ExpertPlanner, LoadsNothingAheadThatDelaysThePass) {
+  ExpertPlanner planner({.moe_layers = 2, .num_experts = 10, .slots = 1, .most_loads = 4});
+  planner.SetCosts(Costs(/*load=*/5));
+  const std::vector<std::vector<int32_t>> foreseen = {{7, 7, 7}};
+  EXPECT_EQ(planner.Next(0, {.choices = Choices({1}), .foreseen = foreseen}).ahead, 0);
+  EXPECT_EQ(planner.Next(1, {.choices = Choices({1}), .foreseen = foreseen}).ahead, 0) << "there is no next layer";
+}
+
+TEST(ExpertPlanner, FirstLayersAreHeldForGood) {
+  ExpertPlanner planner({.moe_layers = 4, .num_experts = 6, .slots = 4, .policy = Policy::kFirstLayers});
+  EXPECT_EQ(planner.kept(), 12) << "a third of a layer is left";
   for (int i = 0; i < 2; ++i) {
-    const ExpertPlanner::Pass& held = planner.Next(1, Choices({0, 5}));
+    const auto first = planner.Clear();
+    ASSERT_EQ(first.size(), 12);
+    const ExpertPlanner::Load last = first.back();
+    EXPECT_EQ(last.moe_layer, 1);
+    EXPECT_EQ(last.expert, 5);
+    const ExpertPlanner::Pass& held = Next(planner, {0, 5}, 1);
     EXPECT_THAT(Hits(held), ElementsAre(0, 5));
-    EXPECT_EQ(held.uses[1].slot, 5);
-    EXPECT_THAT(planner.Next(2, Choices({0, 5})).plan.host, ElementsAre(0, 1));
-    planner.Clear();
+    EXPECT_EQ(held.uses[1].slot, last.slot);
+    EXPECT_THAT(Next(planner, {0, 5}, 2).plan.host, ElementsAre(0, 1));
   }
 }
 
-// What the passes before have left on the bus: the next one's loads begin behind it.
+// What the passes before have left on the bus: the next one's inputs wait for it.
 TEST(ExpertPlanner, KnowsWhatIsOnTheBus) {
   ExpertPlanner planner({.moe_layers = 1, .num_experts = 10, .slots = 4, .most_loads = 2});
-  planner.SetCosts({.host = SecondsByRows({1}), .device = SecondsByRows({1}), .load = 5});
-  EXPECT_EQ(planner.Next(0, Choices({1})).plan.bus_end, 0);
-  EXPECT_EQ(planner.Next(0, Choices({1, 2})).plan.bus_end, 5);
-  const SchedulePlan& plan = planner.Next(0, Choices({1, 2})).plan;
-  EXPECT_EQ(plan.bus_end, 5) << "the first load ended while the device waited, the second is on its way";
-  EXPECT_EQ(plan.device_end, 5 + 2);
+  planner.SetCosts(Costs(/*load=*/5, /*between=*/1));
+  EXPECT_EQ(Next(planner, {1}).plan.bus_end, 0);
+  EXPECT_EQ(Next(planner, {1, 2}).plan.bus_end, 5 - 1 - 1) << "less what the pass took, and what is between";
+  EXPECT_EQ(Next(planner, {1, 2}).plan.bus_end, (3 + 5) - (3 + 1) - 1) << "the pass before waited for the bus";
+  EXPECT_EQ(Next(planner, {1, 2}).plan.bus_end, 0);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ double Planning(Schedule schedule, int64_t experts, int64_t rows) {
       for (int64_t i = 0; i < experts / 10; ++i) choices.push_back({ids[static_cast<size_t>(i)], 0.1f});
     }
     const auto begin = std::chrono::steady_clock::now();
-    planner.Next(0, choices);
+    planner.Next(0, {.choices = choices});
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   std::ranges::nth_element(seconds, seconds.begin() + kPasses / 2);

@@ -35,7 +35,7 @@ class ReplayTest : public testing::Test {
   absl::StatusOr<CacheCounts> Replay(int64_t slots, bool prompts) const {
     const auto reader = model::RoutingTraceReader::Open(path_).value();
     ExpertPlanner planner({.moe_layers = 2, .num_experts = 8, .slots = slots, .most_loads = 8});
-    return ReplayExperts(*reader, prompts, planner);
+    return ReplayExperts(*reader, prompts, /*prefetch_layers=*/0, planner);
   }
 
   const std::string path_ = testing::TempDir() + "replay_test_trace";

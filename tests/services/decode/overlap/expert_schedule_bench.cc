@@ -31,6 +31,7 @@
 namespace moestro::decode {
 namespace {
 
+using experts::Policy;
 using experts::Schedule;
 
 constexpr int64_t kPromptTokens = 16;
@@ -49,7 +50,7 @@ struct Flags {
 // One schedule with its device, its caches and its sequences.
 class Arm {
  public:
-  Arm(std::string name, Schedule schedule, int64_t most_loads, const Flags& flags, const weights::ModelSpec& spec,
+  Arm(std::string name, const ScheduledExperts::Options& arm, const Flags& flags, const weights::ModelSpec& spec,
       const model::ModelWeights& weights, const CpuKernels& kernels, const CpuKernels& cpu_kernels, bool is_measured)
       : name_(std::move(name)), spec_(spec), sequences_(flags.sequences) {
     device_ = device::NewHostDevice({.memory_bytes = int64_t{8} << 30, .copy_bytes_per_second = flags.copy_rate});
@@ -57,11 +58,9 @@ class Arm {
                                                     /*hot_rows=*/flags.sequences);
     cpu_ = std::make_unique<CpuExperts>(spec, weights, cpu_kernels, pool_, flags.sequences);
     const auto slots = static_cast<int64_t>(flags.cache_ratio * static_cast<double>(spec.num_experts));
-    const int64_t places = slots * spec.num_moe_layers() + most_loads;
-    const ScheduledExperts::Options options{.schedule = schedule,
-                                            .budget_bytes = places * DeviceExpertBytes(spec, weights),
-                                            .most_loads = most_loads,
-                                            .max_rows = flags.sequences};
+    ScheduledExperts::Options options = arm;
+    options.budget_bytes = (slots * spec.num_moe_layers() + arm.most_loads) * DeviceExpertBytes(spec, weights);
+    options.max_rows = flags.sequences;
     auto scheduled =
         ScheduledExperts::Create(spec, weights, cpu_kernels, pool_, *cpu_, *compute_, *device_, options).value();
     if (is_measured) MOE_CHECK(scheduled->MeasureCosts(*device_).ok());
@@ -75,7 +74,7 @@ class Arm {
       pages_.push_back(caches_.back().pages());
       tokens_.push_back(model::RandomTokens(kPromptTokens, spec.token_count, static_cast<uint64_t>(i)));
     }
-    for (int64_t i = 0; i < kPromptTokens; ++i) Step();
+    for (int64_t i = 0; i < kPromptTokens; ++i) prompt_seconds_ += Step();
   }
 
   // One token of every sequence, the likeliest behind its prompt. Returns its seconds.
@@ -104,6 +103,11 @@ class Arm {
     for (int64_t i = 0; i < kStepsOfATurn; ++i) seconds_.push_back(Step());
   }
   void Begin() { before_ = scheduled_->counts(); }
+  // Of a layer, on average over the prompt.
+  double SecondsBetweenExperts() const {
+    const double rest = prompt_seconds_ - scheduled_->counts().measured_seconds;
+    return std::max(0.0, rest / static_cast<double>(kPromptTokens * spec_.num_moe_layers()));
+  }
 
   const std::vector<std::vector<int32_t>>& tokens() const { return tokens_; }
   const experts::ExpertCosts& costs() const { return scheduled_->costs(); }
@@ -123,7 +127,9 @@ class Arm {
             {"planned_over_measured", planned / measured},
             {"hit_rate", static_cast<double>(now.hits - before_.hits) / uses},
             {"share_on_device", static_cast<double>(now.on_device - before_.on_device) / uses},
-            {"loads_a_step", static_cast<double>(now.loads - before_.loads) / steps}};
+            {"loads_a_step", static_cast<double>(now.loads - before_.loads) / steps},
+            {"loads_ahead_a_step", static_cast<double>(now.loads_ahead - before_.loads_ahead) / steps},
+            {"foreseen_hits_a_step", static_cast<double>(now.foreseen_hits - before_.foreseen_hits) / steps}};
   }
   double MedianStep() const {
     std::vector<double> sorted = seconds_;
@@ -146,6 +152,7 @@ class Arm {
   std::vector<std::vector<int32_t>> tokens_;
   int64_t position_ = 0;
   std::vector<double> seconds_;
+  double prompt_seconds_ = 0;
   ExpertCounts before_;
 };
 
@@ -173,15 +180,21 @@ int Main(int argc, char** argv) {
   }
   MOE_CHECK(flags.cpu_kernels.empty() || cpu_kernels.isa == flags.cpu_kernels);  // the CPU has them
   std::vector<std::unique_ptr<Arm>> arms;
-  const auto add = [&](const char* name, Schedule schedule, int64_t most_loads) {
-    arms.push_back(
-        std::make_unique<Arm>(name, schedule, most_loads, flags, spec, weights, kernels, cpu_kernels, arms.empty()));
-    arms.back()->SetCosts(experts::ExpertCosts(arms.front()->costs()));
+  const auto add = [&](const char* name, const ScheduledExperts::Options& options) {
+    arms.push_back(std::make_unique<Arm>(name, options, flags, spec, weights, kernels, cpu_kernels, arms.empty()));
+    experts::ExpertCosts costs = arms.front()->costs();
+    if (arms.size() == 1) costs.between = arms.front()->SecondsBetweenExperts();
+    arms.back()->SetCosts(costs);
   };
-  add("fixed", Schedule::kFixed, 1);
-  add("hybrid", Schedule::kHybrid, spec.experts_per_token);
-  add("on-demand", Schedule::kOnDemand, spec.experts_per_token);
-  if (flags.cache_ratio * static_cast<double>(spec.num_moe_layers()) >= 1) add("layer-split", Schedule::kLayerSplit, 0);
+  const int64_t k = spec.experts_per_token;
+  add("fixed", {.schedule = Schedule::kFixed, .most_loads = 1});
+  add("hybrid", {.schedule = Schedule::kHybrid, .most_loads = k});
+  add("hybrid, mrs", {.schedule = Schedule::kHybrid, .policy = Policy::kMrs, .most_loads = k});
+  add("hybrid, prefetch", {.schedule = Schedule::kHybrid, .most_loads = k, .prefetch_layers = 3});
+  add("on-demand", {.schedule = Schedule::kOnDemand, .most_loads = k});
+  if (flags.cache_ratio * static_cast<double>(spec.num_moe_layers()) >= 1) {
+    add("first layers", {.schedule = Schedule::kFixed, .policy = Policy::kFirstLayers, .most_loads = 0});
+  }
 
   for (int64_t step = 0; step < kWarmUpSteps; ++step) {
     for (const auto& arm : arms) arm->Step();
@@ -216,7 +229,8 @@ int Main(int argc, char** argv) {
                                          {"device_seconds_a_row", costs.device.At(1)},
                                          {"device_start_seconds", costs.device_start},
                                          {"load_seconds", costs.load},
-                                         {"load_start_seconds", costs.load_start}}},
+                                         {"load_start_seconds", costs.load_start},
+                                         {"seconds_between_experts", costs.between}}},
                                        {"same_tokens", same_tokens},
                                        {"schedules", results}};
   std::printf("%s\n", json.dump(2).c_str());

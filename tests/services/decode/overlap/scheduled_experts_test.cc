@@ -12,6 +12,7 @@
 #include "common/device/host/host_device.h"
 #include "common/engine/host/host_decode.h"
 #include "common/experts/replay.h"
+#include "common/model/routing_recorder.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
@@ -20,10 +21,12 @@
 namespace moestro::decode {
 namespace {
 
+using experts::Policy;
 using experts::Schedule;
 using testing::HasSubstr;
 
-constexpr Schedule kSchedules[] = {Schedule::kFixed, Schedule::kHybrid, Schedule::kOnDemand, Schedule::kLayerSplit};
+constexpr Schedule kSchedules[] = {Schedule::kFixed, Schedule::kHybrid, Schedule::kOnDemand};
+constexpr Policy kPolicies[] = {Policy::kLru, Policy::kLfu, Policy::kMrs, Policy::kFirstLayers};
 
 constexpr int64_t kMaxRows = 6;
 
@@ -35,11 +38,14 @@ class ScheduledExpertsTest : public testing::Test {
   const weights::ModelSpec& spec() const { return model_.segment->spec(); }
   int64_t layers() const { return spec().num_moe_layers(); }
 
-  ScheduledExperts::Options Options(int64_t slots, int64_t most_loads, Schedule schedule) const {
+  ScheduledExperts::Options Options(int64_t slots, int64_t most_loads, Schedule schedule, Policy policy = Policy::kLru,
+                                    int64_t prefetch_layers = 0) const {
     const int64_t bytes = DeviceExpertBytes(spec(), weights_);
     return {.schedule = schedule,
+            .policy = policy,
             .budget_bytes = (slots * layers() + most_loads) * bytes + 1,  // a little is left
             .most_loads = most_loads,
+            .prefetch_layers = prefetch_layers,
             .max_rows = kMaxRows};
   }
   // Room for so many experts of each layer.
@@ -97,24 +103,54 @@ experts::ExpertCosts RandomCosts(std::mt19937& random) {
           .load = draw()};
 }
 
-TEST_F(ScheduledExpertsTest, HasTheCpusBitsUnderEverySchedule) {
+TEST_F(ScheduledExpertsTest, HasTheCpusBitsUnderEveryScheduleAndPolicy) {
   for (const Schedule schedule : kSchedules) {
-    for (const int64_t slots : {int64_t{1}, spec().num_experts / 2, spec().num_experts}) {
-      const int64_t loads = schedule == Schedule::kLayerSplit ? 0 : 3;
-      if (schedule == Schedule::kLayerSplit && slots * layers() < spec().num_experts) continue;
-      const auto scheduled = Make(slots, loads, schedule);
-      for (int pass = 0; pass < 60; ++pass) {
-        if (pass % 10 == 0) scheduled->SetCosts(RandomCosts(random_));
-        const auto count = static_cast<int64_t>(1 + random_() % kMaxRows);
-        Draw(count);
-        ExpectTheCpusBits(*scheduled, spec().MoeLayer(pass % layers()), count);
+    for (const Policy policy : kPolicies) {
+      for (const int64_t prefetch : {0, 3}) {
+        for (const int64_t slots : {int64_t{1}, spec().num_experts / 2, spec().num_experts}) {
+          const bool whole = policy == Policy::kFirstLayers;
+          if (whole && slots * layers() < spec().num_experts) continue;
+          const auto scheduled = Create(Options(slots, 3, schedule, policy, prefetch)).value();
+          for (int pass = 0; pass < 12 * layers(); ++pass) {
+            if (pass % (3 * layers()) == 0) {
+              scheduled->SetCosts(RandomCosts(random_));
+              scheduled->Forget();
+            }
+            const auto count = static_cast<int64_t>(1 + random_() % kMaxRows);
+            Draw(count);
+            ExpectTheCpusBits(*scheduled, spec().MoeLayer(pass % layers()), count);
+          }
+          const ExpertCounts counts = scheduled->counts();
+          EXPECT_GT(counts.hits, 0);
+          EXPECT_GT(counts.on_device, 0);
+          EXPECT_GE(counts.loads_ahead, counts.foreseen_hits);
+          EXPECT_TRUE(prefetch > 0 || counts.loads_ahead == 0);
+          EXPECT_TRUE(counts.loads > 0 || whole) << static_cast<int>(schedule) << " " << slots;
+        }
       }
-      const ExpertCounts counts = scheduled->counts();
-      EXPECT_GT(counts.hits, 0);
-      EXPECT_GT(counts.on_device, 0);
-      EXPECT_EQ(counts.loads > 0, loads > 0) << static_cast<int>(schedule) << " " << slots;
     }
   }
+}
+
+// The routers of a layer's neighbours foresee for the same input what they choose for it.
+TEST_F(ScheduledExpertsTest, WhatIsLoadedAheadIsFoundThere) {
+  const auto scheduled = Create(Options(1, 4, Schedule::kHybrid, Policy::kMrs, /*prefetch_layers=*/3)).value();
+  scheduled->SetCosts(
+      {.host = experts::SecondsByRows({1, 2, 4}), .device = experts::SecondsByRows({0.1}), .load = 0.5, .between = 2});
+  ASSERT_GT(layers(), 1);
+  const std::span<const uint16_t> x(x_);
+  model::GateReuse gates(spec(), weights_, kernels_, pool_, kMaxRows);
+  for (int step = 0; step < 20; ++step) {
+    Draw(2);
+    for (int64_t i = 0; i < layers(); ++i) {
+      ExpectTheCpusBits(*scheduled, spec().MoeLayer(i), 2);
+      if (i + 1 == layers()) break;
+      std::vector<model::ExpertChoice> next(choices_.size());
+      gates.Foresee({.layer = spec().MoeLayer(i), .choices = choices_, .x = x.data()}, 1, next);
+      choices_ = next;
+    }
+  }
+  EXPECT_GT(scheduled->counts().foreseen_hits, 0);
 }
 
 // Loads within passes, on a bus that is slow and on a device that waits for it.
@@ -148,37 +184,52 @@ TEST_F(ScheduledExpertsTest, HasTheCpusBitsWithMeasuredCosts) {
 // The recording of a run, replayed with the run's costs, has its hits and its loads.
 TEST_F(ScheduledExpertsTest, HitsAreThoseOfTheReplay) {
   const std::string path = testing::TempDir() + "scheduled_experts_trace";
+  const int64_t slots = spec().num_experts / 2, loads = 3;
+  int64_t ahead = 0;
   for (const Schedule schedule : kSchedules) {
-    const int64_t slots = spec().num_experts / 2, loads = schedule == Schedule::kLayerSplit ? 0 : 2;
-    const auto scheduled = Make(slots, loads, schedule);
-    const experts::ExpertCosts costs = RandomCosts(random_);
-    scheduled->SetCosts(costs);
-    {
-      const auto writer = model::RoutingTraceWriter::Create(path, model::TraceModelOf(spec(), "of the test")).value();
-      for (uint32_t step = 0; step < 40; ++step) {
-        const auto count = static_cast<int64_t>(1 + random_() % kMaxRows);
-        writer->Begin(std::vector<model::TracedToken>(static_cast<size_t>(count), {.sequence = 1, .position = step}));
-        for (int64_t i = 0; i < layers(); ++i) {
-          Draw(count);
-          Sums(*scheduled, spec().MoeLayer(i), count);
-          writer->Note(i, 0, choices_);
+    for (const Policy policy : kPolicies) {
+      for (const int64_t prefetch : {0, 2}) {
+        const auto scheduled = Create(Options(slots, loads, schedule, policy, prefetch)).value();
+        experts::ExpertCosts costs = RandomCosts(random_);
+        costs.between = 1;
+        scheduled->SetCosts(costs);
+        scheduled->Forget();
+        {
+          const auto recorder =
+              model::RoutingRecorder::Create(path, *model_.segment, kernels_, pool_, kMaxRows).value();
+          for (uint32_t step = 0; step < 20; ++step) {
+            const auto count = static_cast<int64_t>(1 + random_() % kMaxRows);
+            recorder->trace().Begin(
+                std::vector<model::TracedToken>(static_cast<size_t>(count), {.sequence = 1, .position = step}));
+            for (int64_t i = 0; i < layers(); ++i) {
+              Draw(count);
+              Sums(*scheduled, spec().MoeLayer(i), count);
+              recorder->Note({.layer = spec().MoeLayer(i), .choices = choices_, .x = x_.data()});
+            }
+            ASSERT_TRUE(recorder->trace().End().ok());
+          }
         }
-        ASSERT_TRUE(writer->End().ok());
+        experts::ExpertPlanner planner({.moe_layers = layers(),
+                                        .num_experts = spec().num_experts,
+                                        .slots = slots,
+                                        .most_loads = loads,
+                                        .schedule = schedule,
+                                        .policy = policy});
+        planner.SetCosts(costs);
+        const auto reader = model::RoutingTraceReader::Open(path).value();
+        const experts::CacheCounts replayed =
+            experts::ReplayExperts(*reader, /*prompts=*/true, prefetch, planner).value();
+        const ExpertCounts counts = scheduled->counts();
+        EXPECT_EQ(replayed.hits, counts.hits) << static_cast<int>(schedule) << " " << static_cast<int>(policy);
+        EXPECT_EQ(replayed.misses, counts.misses);
+        EXPECT_EQ(replayed.loads, counts.loads);
+        EXPECT_EQ(replayed.loads_ahead, counts.loads_ahead);
+        EXPECT_EQ(replayed.foreseen_hits, counts.foreseen_hits);
+        ahead += counts.loads_ahead;
       }
     }
-    experts::ExpertPlanner planner({.moe_layers = layers(),
-                                    .num_experts = spec().num_experts,
-                                    .slots = slots,
-                                    .most_loads = loads,
-                                    .schedule = schedule});
-    planner.SetCosts(costs);
-    const auto reader = model::RoutingTraceReader::Open(path).value();
-    const experts::CacheCounts replayed = experts::ReplayExperts(*reader, /*prompts=*/true, planner).value();
-    const ExpertCounts counts = scheduled->counts();
-    EXPECT_EQ(replayed.hits, counts.hits) << static_cast<int>(schedule);
-    EXPECT_EQ(replayed.misses, counts.misses);
-    EXPECT_EQ(replayed.loads, counts.loads);
   }
+  EXPECT_GT(ahead, 0);
   std::filesystem::remove(path);
 }
 
@@ -260,7 +311,7 @@ TEST_F(ScheduledExpertsTest, SaysWhatTheBudgetDoesNotPayFor) {
   ScheduledExperts::Options options = Options(1, 2, Schedule::kHybrid);
   options.budget_bytes /= 2;
   EXPECT_THAT(Create(options).status().message(), HasSubstr("layers, and 2 that are being loaded"));
-  options = Options(0, 0, Schedule::kLayerSplit);
+  options = Options(0, 0, Schedule::kFixed, Policy::kFirstLayers);
   options.budget_bytes = (spec().num_experts - 1) * DeviceExpertBytes(spec(), weights_);
   const absl::Status split = Create(options).status();
   EXPECT_EQ(split.code(), absl::StatusCode::kInvalidArgument);
