@@ -63,7 +63,7 @@ MAY_INCLUDE |= {
     "services/cli/plan": {"services/cli", "services/cli/model", "base", "process", "tensor", "device", "model",
                           "roofline", "text", "checkpoint", "report", "services/*/simulate*.h"},
     "services/cli/routing": {"services/cli", "base", "process", "model", "experts"},
-    "services/cli/paper": {"services/cli", "services/cli/model", "services/cli/plan", "base", "device", "roofline", "checkpoint", "report",
+    "services/cli/paper": {"services/cli", "services/cli/model", "services/cli/plan", "base", "weights", "model", "device", "experts", "roofline", "checkpoint", "report",
                            "loadtest/bench", "services/*/simulate*.h"},
 }
 NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|prometheus|nlohmann|spdlog|CLI)/")

@@ -43,7 +43,8 @@ model::RoutingTraceModel ModelOf(const SyntheticRouting& routing) {
           .moe_layers = routing.layers,
           .num_experts = routing.experts,
           .experts_per_token = routing.per_token,
-          .scores_per_token = std::min(routing.per_token, routing.experts - routing.per_token)};
+          .scores_per_token = std::min(routing.per_token, routing.experts - routing.per_token),
+          .predicted_layers = routing.predicted_layers};
 }
 
 }  // namespace
@@ -58,6 +59,7 @@ absl::Status CheckRouting(const SyntheticRouting& routing) {
   MOE_RETURN_IF_ERROR(check("popularity", routing.popularity, 0, kMaxPopularity));
   MOE_RETURN_IF_ERROR(check("drift", routing.drift, 0, 1));
   MOE_RETURN_IF_ERROR(check("sequence bias", routing.bias, 0, kMaxPopularity));
+  MOE_RETURN_IF_ERROR(check("prediction error", routing.prediction_error, 0, 1e6));
   MOE_RETURN_IF_ERROR(check("sequences", of(routing.sequences), 1, model::kMaxPassTokens));
   MOE_RETURN_IF_ERROR(check("tokens", of(routing.tokens), 1, 1 << 20));
   MOE_RETURN_IF_ERROR(check("prompt tokens", of(routing.prompt_tokens), 0, model::kMaxPassTokens));
@@ -70,9 +72,13 @@ SyntheticTrace::SyntheticTrace(const SyntheticRouting& routing)
       spec_(RouterOf(routing)),
       model_(ModelOf(routing)),
       noise_(routing.seed, "noise"),
+      errors_(routing.seed, "errors"),
       popularity_(static_cast<size_t>(routing.layers * routing.experts)),
       bias_(popularity_.size() * static_cast<size_t>(routing.sequences)),
-      logits_(static_cast<size_t>(routing.experts)) {
+      logits_(static_cast<size_t>(routing.experts)),
+      predicted_logits_(logits_.size()),
+      chosen_(static_cast<size_t>(routing.per_token)),
+      next_(static_cast<size_t>(model_.scores_per_token)) {
   const RandomWords popularity(routing.seed, "popularity"), bias(routing.seed, "bias");
   for (size_t i = 0; i < popularity_.size(); ++i) popularity_[i] = Normal(popularity, i);
   for (size_t i = 0; i < bias_.size(); ++i) bias_[i] = Normal(bias, i);
@@ -104,8 +110,6 @@ bool SyntheticTrace::Next(model::RoutingStep& step) {
 
 void SyntheticTrace::Choose(int64_t sequence, model::RoutingStep& step) {
   const auto experts = static_cast<size_t>(routing_.experts);
-  std::vector<model::ExpertChoice> chosen(static_cast<size_t>(routing_.per_token));
-  std::vector<model::ExpertChoice> next(static_cast<size_t>(model_.scores_per_token));
   for (size_t layer = 0; layer < static_cast<size_t>(routing_.layers); ++layer) {
     const float* const popularity = popularity_.data() + layer * experts;
     const float* const bias = bias_.data() + (static_cast<size_t>(sequence * routing_.layers) + layer) * experts;
@@ -113,11 +117,27 @@ void SyntheticTrace::Choose(int64_t sequence, model::RoutingStep& step) {
       const double noise = -std::log(-std::log(Uniform(noise_[drawn_++])));
       logits_[e] = static_cast<float>(routing_.popularity * popularity[e] + routing_.bias * bias[e] + noise);
     }
-    const absl::Status status = model::ChooseExperts(spec_, logits_, {}, chosen);
-    MOE_CHECK(status.ok());  // no logit is NaN
-    model::NextExperts(spec_, logits_, {}, chosen, next);
-    step.choices.insert(step.choices.end(), chosen.begin(), chosen.end());
-    step.others.insert(step.others.end(), next.begin(), next.end());
+    MOE_CHECK(model::ChooseExperts(spec_, logits_, {}, chosen_).ok());  // no logit is NaN
+    model::NextExperts(spec_, logits_, {}, chosen_, next_);
+    step.choices.insert(step.choices.end(), chosen_.begin(), chosen_.end());
+    step.others.insert(step.others.end(), next_.begin(), next_.end());
+    Predict(static_cast<int64_t>(layer), step);
+  }
+}
+
+void SyntheticTrace::Predict(int64_t moe_layer, model::RoutingStep& step) {
+  for (int64_t ahead = 1; ahead <= model_.predicted_layers; ++ahead) {
+    const size_t set = step.predicted.size();
+    step.predicted.resize(set + static_cast<size_t>(model_.set_bytes()));
+    if (ahead > moe_layer) continue;
+    const double deviation = routing_.prediction_error * std::sqrt(static_cast<double>(ahead));
+    for (size_t e = 0; e < logits_.size(); ++e) {
+      predicted_logits_[e] = logits_[e] + static_cast<float>(deviation * Normal(errors_, drawn_errors_++));
+    }
+    MOE_CHECK(model::ChooseExperts(spec_, predicted_logits_, {}, chosen_).ok());
+    for (const model::ExpertChoice& choice : chosen_) {
+      step.predicted[set + static_cast<size_t>(choice.expert / 8)] |= static_cast<uint8_t>(1 << (choice.expert % 8));
+    }
   }
 }
 

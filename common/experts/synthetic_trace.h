@@ -8,7 +8,9 @@
 //   bias * b[sequence, layer, expert], which stays
 //   noise of each token
 //
-// So an expert's popularity is log-normal of deviation `popularity`, at all times. The rest is a softmax router.
+// So an expert's popularity is log-normal of deviation `popularity`, at all times. The rest is a softmax router. What n
+// layers before would have predicted is the choice by these logits with normal errors of deviation
+// prediction_error * sqrt(n).
 #pragma once
 
 #include <cstdint>
@@ -26,9 +28,11 @@ struct SyntheticRouting {
   int64_t layers = 58;  // DeepSeek-V3's
   int64_t experts = 256;
   int64_t per_token = 8;
-  double popularity = 1;    // 0: all experts are alike
-  double drift = 0.1;       // 0: popularity stays, 1: every pass has another one
-  double bias = 0.5;        // 0: sequences are alike
+  double popularity = 1;  // 0: all experts are alike
+  double drift = 0.1;     // 0: popularity stays, 1: every pass has another one
+  double bias = 0.5;      // 0: sequences are alike
+  int64_t predicted_layers = 0;
+  double prediction_error = 1;
   int64_t sequences = 256;  // decode together
   int64_t tokens = 64;      // that each generates
   int64_t prompt_tokens = 0;
@@ -44,7 +48,7 @@ class SyntheticTrace {  // not thread-safe
   // REQUIRES CheckRouting.
   explicit SyntheticTrace(const SyntheticRouting& routing);
 
-  // With the scores of as many next-best experts as are chosen, as far as there are any; no predictions.
+  // With the scores of as many next-best experts as are chosen, as far as there are any.
   const model::RoutingTraceModel& model() const { return model_; }
   int64_t passes() const { return prompts() + routing_.tokens; }
   // The next pass; false after the last one.
@@ -54,16 +58,23 @@ class SyntheticTrace {  // not thread-safe
   int64_t prompts() const { return routing_.prompt_tokens > 0 ? routing_.sequences : 0; }
   void Drift();
   void Choose(int64_t sequence, model::RoutingStep& step);
+  // What earlier layers would have predicted in place of logits_.
+  void Predict(int64_t moe_layer, model::RoutingStep& step);
 
   const SyntheticRouting routing_;
   const weights::ModelSpec spec_;  // of its router
   const model::RoutingTraceModel model_;
   const RandomWords noise_;
+  const RandomWords errors_;
   std::vector<float> popularity_;  // g: [layers, experts]
   std::vector<float> bias_;        // b: [sequences, layers, experts]
   std::vector<float> logits_;      // [experts]
+  std::vector<float> predicted_logits_;
+  std::vector<model::ExpertChoice> chosen_;  // [per_token]
+  std::vector<model::ExpertChoice> next_;
   int64_t pass_ = 0;
-  uint64_t drawn_ = 0;  // of noise_
+  uint64_t drawn_ = 0;         // of noise_
+  uint64_t drawn_errors_ = 0;  // of errors_
 };
 
 // Popularity and drift that give a wanted ColdShare and AverageAccuracy (routing_statistics.h), and what they give.

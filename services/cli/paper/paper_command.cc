@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
+#include "services/cli/paper/hybrimoe/hybrimoe.h"
 #include "services/cli/paper/moe_lightning/moe_lightning.h"
 #include "services/cli/paper/osdi/osdi.h"
 #include "services/cli/paper/report.h"
@@ -74,6 +75,30 @@ void AddMoeLightning(CLI::App& paper, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return MoeLightning(*flags); }});
 }
 
+struct HybriMoEFlags {
+  std::string figure;
+  std::string out_dir;
+  std::string machine = "deploy/hardware/a6000-xeon5220r.json";
+};
+
+absl::Status HybriMoE(const HybriMoEFlags& flags) {
+  const absl::StatusOr<roofline::Machine> machine = ReadLevels(flags.machine);
+  MOE_RETURN_IF_ERROR(Annotate(machine.status(), "--hardware"));
+  return Show(MakeHybriMoEReport(*machine, flags.figure), flags.out_dir);
+}
+
+void AddHybriMoE(CLI::App& paper, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<HybriMoEFlags>();
+  CLI::App* command =
+      paper.add_subcommand("hybrimoe",
+                           "\"HybriMoE: Hybrid CPU-GPU Scheduling and Cache Management for Efficient MoE "
+                           "Inference\" (DAC '25), by replays of recordings");
+  command->add_option("--figure", flags->figure, "Only this figure")->check(CLI::IsMember(HybriMoEFigures()));
+  command->add_option("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
+  command->add_option("--hardware", flags->machine, "JSON file of the paper's machine (deploy/hardware)");
+  commands.push_back({command, [flags] { return HybriMoE(*flags); }});
+}
+
 }  // namespace
 
 void AddPaperCommand(CLI::App& app, std::vector<Command>& commands) {
@@ -91,6 +116,7 @@ void AddPaperCommand(CLI::App& app, std::vector<Command>& commands) {
                       "JSON report of `moestro bench --filter table1`, for Table 1; empty: its rows stay open");
   commands.push_back({command, [flags] { return Osdi(*flags); }});
   AddMoeLightning(*paper, commands);
+  AddHybriMoE(*paper, commands);
 }
 
 }  // namespace moestro::cli

@@ -130,6 +130,11 @@ void AddMake(CLI::App& routing, std::vector<Command>& commands) {
                       "How much popularity changes in a pass: 0: never, 1: every pass has another one");
   command->add_option("--prompt-tokens", flags->routing.prompt_tokens,
                       "Tokens of each sequence's prompt, a pass of its own; 0: no prompts");
+  command->add_option("--predicted-layers", flags->routing.predicted_layers,
+                      "Earlier layers of which each layer's choice is foreseen, 0 to 3");
+  command->add_option(
+      "--prediction-error", flags->routing.prediction_error,
+      "Deviation by which the layer before sees logits wrongly, the n-th layer before sqrt(n) times it");
   command->add_option("--out", flags->out, "The trace")->required();
   commands.push_back({command, [flags] { return Make(*flags); }});
 }

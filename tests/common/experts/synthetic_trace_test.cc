@@ -83,6 +83,22 @@ TEST(SyntheticTrace, DependsOnItsArgumentsAlone) {
   EXPECT_NE(ids(kSmall), ids(other));
 }
 
+TEST(SyntheticTrace, EarlierLayersForeseeAsTheErrorAllows) {
+  SyntheticRouting routing = kSmall;
+  routing.layers = 4;
+  routing.predicted_layers = 3;
+  routing.prediction_error = 0;
+  for (const int64_t ahead : {1, 2, 3}) EXPECT_EQ(Statistics(routing).Foreseen(ahead), 1) << ahead;
+  routing.prediction_error = 1;
+  const RoutingStatistics some = Statistics(routing);
+  EXPECT_LT(some.Foreseen(1), 0.8);
+  EXPECT_GT(some.Foreseen(1), some.Foreseen(2) + 0.03);
+  EXPECT_GT(some.Foreseen(2), some.Foreseen(3) + 0.03);
+  routing.prediction_error = 1000;
+  EXPECT_NEAR(Statistics(routing).Foreseen(1), 4.0 / 32, 0.03) << "a guess";
+  EXPECT_EQ(Statistics(routing).HottestTenth(), some.HottestTenth()) << "choices do not depend on predictions";
+}
+
 TEST(SyntheticTrace, WithoutSkewAllExpertsAreAlike) {
   SyntheticRouting routing = kSmall;
   routing.popularity = routing.bias = 0;
