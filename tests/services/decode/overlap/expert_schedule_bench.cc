@@ -2,7 +2,7 @@
 // bandwidth: seconds of a step, and what plans said. Prints JSON.
 //
 //   expert_schedule_bench CHECKPOINT [--cache-ratio 0.25] [--copy-rate BYTES_PER_SECOND] [--cpu-kernels ISA]
-//                         [--sequences 1] [--steps 100]
+//                         [--sequences 1] [--rows 1] [--steps 100]
 //
 // CPU and device have a core each. With slower kernels for the CPU's experts, the device is as many times as fast as a
 // GPU is; then it rounds otherwise, and what it computes changes the last bits. All schedules decode the same sequences
@@ -34,7 +34,7 @@ namespace {
 using experts::Policy;
 using experts::Schedule;
 
-constexpr int64_t kPromptTokens = 16;
+constexpr int64_t kPromptSteps = 16;
 constexpr int64_t kWarmUpSteps = 20;  // in which caches fill
 constexpr int64_t kStepsOfATurn = 5;
 
@@ -44,7 +44,10 @@ struct Flags {
   double copy_rate = 0;
   std::string cpu_kernels;  // empty: the device's
   int64_t sequences = 1;
+  int64_t rows = 1;
   int64_t steps = 100;
+
+  int64_t rows_of_a_step() const { return sequences * rows; }
 };
 
 // One schedule with its device, its caches and its sequences.
@@ -52,51 +55,56 @@ class Arm {
  public:
   Arm(std::string name, const ScheduledExperts::Options& arm, const Flags& flags, const weights::ModelSpec& spec,
       const model::ModelWeights& weights, const CpuKernels& kernels, const CpuKernels& cpu_kernels, bool is_measured)
-      : name_(std::move(name)), spec_(spec), sequences_(flags.sequences) {
+      : name_(std::move(name)), spec_(spec), sequences_(flags.sequences), rows_(flags.rows) {
     device_ = device::NewHostDevice({.memory_bytes = int64_t{8} << 30, .copy_bytes_per_second = flags.copy_rate});
-    compute_ = std::make_unique<engine::HostDecode>(spec, weights, kernels, flags.sequences, /*threads=*/1,
-                                                    /*hot_rows=*/flags.sequences);
-    cpu_ = std::make_unique<CpuExperts>(spec, weights, cpu_kernels, pool_, flags.sequences);
+    const int64_t max_rows = flags.rows_of_a_step();
+    compute_ = std::make_unique<engine::HostDecode>(spec, weights, kernels, max_rows, /*threads=*/1,
+                                                    /*hot_rows=*/max_rows);
+    cpu_ = std::make_unique<CpuExperts>(spec, weights, cpu_kernels, pool_, max_rows);
     const auto slots = static_cast<int64_t>(flags.cache_ratio * static_cast<double>(spec.num_experts));
     ScheduledExperts::Options options = arm;
     options.budget_bytes = (slots * spec.num_moe_layers() + arm.most_loads) * DeviceExpertBytes(spec, weights);
-    options.max_rows = flags.sequences;
+    options.max_rows = max_rows;
     auto scheduled =
         ScheduledExperts::Create(spec, weights, cpu_kernels, pool_, *cpu_, *compute_, *device_, options).value();
     if (is_measured) MOE_CHECK(scheduled->MeasureCosts(*device_).ok());
     scheduled_ = std::move(scheduled);
     const SplitPolicy whole = [](const model::CheckedBatch& batch) { return batch.runs.size(); };
     forward_ =
-        HybridForward::Create(spec, *device_, *compute_, *scheduled_, {.max_rows = flags.sequences, .split = whole})
-            .value();
+        HybridForward::Create(spec, *device_, *compute_, *scheduled_, {.max_rows = max_rows, .split = whole}).value();
     for (int64_t i = 0; i < flags.sequences; ++i) {
-      caches_.emplace_back(spec, kPromptTokens + kWarmUpSteps + flags.steps);
+      const int64_t most = rows_ * (kPromptSteps + kWarmUpSteps + flags.steps);
+      caches_.emplace_back(spec, most);
       pages_.push_back(caches_.back().pages());
-      tokens_.push_back(model::RandomTokens(kPromptTokens, spec.token_count, static_cast<uint64_t>(i)));
+      const int64_t given = rows_ > 1 ? most : kPromptSteps;
+      tokens_.push_back(model::RandomTokens(given, spec.token_count, static_cast<uint64_t>(i)));
     }
-    for (int64_t i = 0; i < kPromptTokens; ++i) prompt_seconds_ += Step();
+    for (int64_t i = 0; i < kPromptSteps; ++i) prompt_seconds_ += Step();
   }
 
-  // One token of every sequence, the likeliest behind its prompt. Returns its seconds.
+  // The next rows of every sequence: of its prompt, or behind that the likeliest token. Returns its seconds.
   double Step() {
     std::vector<model::EngineRow> rows;
     for (int32_t i = 0; i < sequences_; ++i) {
-      rows.push_back({.token = tokens_[static_cast<size_t>(i)][static_cast<size_t>(position_)],
-                      .position = static_cast<int32_t>(position_),
-                      .sequence = i,
-                      .needs_logits = true});
+      for (int64_t at = position_; at < position_ + rows_; ++at) {
+        rows.push_back({.token = tokens_[static_cast<size_t>(i)][static_cast<size_t>(at)],
+                        .position = static_cast<int32_t>(at),
+                        .sequence = i,
+                        .needs_logits = at + 1 == position_ + rows_});
+      }
     }
     const double begin = device_->Now();
     const absl::Status status =
         forward_->Forward({rows, pages_, model::MlaForm::kAbsorbed}, model::NeverInterrupted,
                           [&](int64_t row, std::span<const float> logits) {
-                            auto& tokens = tokens_[static_cast<size_t>(row)];
-                            if (position_ + 1 < std::ssize(tokens)) return;
-                            tokens.push_back(static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin()));
+                            const auto best = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+                            auto& tokens = tokens_[static_cast<size_t>(row / rows_)];
+                            if (position_ + rows_ == std::ssize(tokens) && rows_ == 1) tokens.push_back(best);
+                            likeliest_.push_back(best);
                           });
     const double seconds = device_->Now() - begin;
     MOE_CHECK(status.ok());
-    ++position_;
+    position_ += rows_;
     return seconds;
   }
   void Turn() {
@@ -106,10 +114,11 @@ class Arm {
   // Of a layer, on average over the prompt.
   double SecondsBetweenExperts() const {
     const double rest = prompt_seconds_ - scheduled_->counts().measured_seconds;
-    return std::max(0.0, rest / static_cast<double>(kPromptTokens * spec_.num_moe_layers()));
+    return std::max(0.0, rest / static_cast<double>(kPromptSteps * spec_.num_moe_layers()));
   }
 
-  const std::vector<std::vector<int32_t>>& tokens() const { return tokens_; }
+  // Of all steps and sequences.
+  const std::vector<int32_t>& likeliest() const { return likeliest_; }
   const experts::ExpertCosts& costs() const { return scheduled_->costs(); }
   void SetCosts(const experts::ExpertCosts& costs) { scheduled_->SetCosts(costs); }
 
@@ -141,6 +150,7 @@ class Arm {
   const std::string name_;
   const weights::ModelSpec& spec_;
   const int64_t sequences_;
+  const int64_t rows_;
   WorkerPool pool_{1};
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<engine::HostDecode> compute_;
@@ -150,6 +160,7 @@ class Arm {
   std::vector<model::TestSequence> caches_;
   std::vector<kv::KvPages> pages_;
   std::vector<std::vector<int32_t>> tokens_;
+  std::vector<int32_t> likeliest_;
   int64_t position_ = 0;
   std::vector<double> seconds_;
   double prompt_seconds_ = 0;
@@ -167,6 +178,8 @@ int Main(int argc, char** argv) {
   app.add_option("--cpu-kernels", flags.cpu_kernels,
                  "Of the CPU's experts, a name of MOESTRO_ISA; empty: the device's");
   app.add_option("--sequences", flags.sequences, "That decode together")->check(CLI::Range(1, 64));
+  app.add_option("--rows", flags.rows, "Tokens of each in a step; more than one: all are prompts")
+      ->check(CLI::Range(1, 512));
   app.add_option("--steps", flags.steps, "Of each schedule")->check(CLI::Range(5, 10000));
   CLI11_PARSE(app, argc, argv);
 
@@ -207,7 +220,7 @@ int Main(int argc, char** argv) {
   bool same_tokens = true;
   for (const auto& arm : arms) {
     results.push_back(arm->Json(arms.front()->MedianStep()));
-    same_tokens = same_tokens && arm->tokens() == arms.front()->tokens();
+    same_tokens = same_tokens && arm->likeliest() == arms.front()->likeliest();
   }
   const experts::ExpertCosts& costs = arms.front()->costs();
   const nlohmann::ordered_json json = {{"revision", ThisBuild().revision},
@@ -222,6 +235,7 @@ int Main(int argc, char** argv) {
                                        {"expert_bytes", DeviceExpertBytes(spec, weights)},
                                        {"copy_bytes_per_second", flags.copy_rate},
                                        {"sequences", flags.sequences},
+                                       {"rows_of_a_sequence", flags.rows},
                                        {"steps", flags.steps},
                                        {"costs",
                                         {{"host_seconds_a_row", costs.host.At(1)},
