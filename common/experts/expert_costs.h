@@ -23,6 +23,7 @@ struct ExpertCosts {
   double host_start = 0;    // more, of a pass's first one
   SecondsByRows device;     // of an expert that the device holds
   double device_start = 0;  // of inputs to the device, of outputs back and of waiting, once a pass
+  double launch = 0;        // of giving the device its work, before the CPU begins, once a pass
   double load = 0;          // of an expert to the device
   double load_start = 0;    // more, of a pass's first load: until it begins, and until the device knows that it ended
   double between = 0;       // from the end of a layer's experts to the next layer's: attention, while the bus is idle

@@ -31,6 +31,8 @@ ExpertPlanner::ExpertPlanner(const Options& options)
   pass_.loads.reserve(static_cast<size_t>(options.most_loads));
   pass_.behind.reserve(static_cast<size_t>(options.most_loads));
   missing_.reserve(static_cast<size_t>(options.num_experts));
+  other_uses_.reserve(static_cast<size_t>(options.num_experts));
+  other_plan_.Reserve(options.num_experts);
   Clear();
 }
 
@@ -105,9 +107,16 @@ void ExpertPlanner::LoadAhead(int64_t moe_layer, const PassRouting& routing, dou
   }
 }
 
+bool ExpertPlanner::WouldGain(int32_t place) {
+  other_uses_.assign(pass_.uses.begin(), pass_.uses.end());
+  other_uses_[static_cast<size_t>(place)].slot = 0;  // any: the plan asks only whether it is held
+  scheduler_->Plan({.uses = other_uses_, .costs = costs_, .most_loads = options_.most_loads, .bus_busy = backlog_},
+                   other_plan_);
+  return other_plan_.makespan() < pass_.plan.makespan();
+}
+
 // Missed experts, those of the greatest weights first, while the bus is idle. A fixed mapping loads one in any case. A
-// hybrid schedule loads one where the layer may keep more: loads within passes may never pay, and then it would keep
-// nothing.
+// hybrid schedule loads one where the layer may keep more, and none where it would not have made this pass shorter.
 void ExpertPlanner::LoadForLater(int64_t moe_layer, double& bus, double end) {
   if (options_.schedule == Schedule::kOnDemand) return;
   const auto use_at = [&](int32_t place) -> const ExpertUse& { return pass_.uses[static_cast<size_t>(place)]; };
@@ -118,6 +127,7 @@ void ExpertPlanner::LoadForLater(int64_t moe_layer, double& bus, double end) {
   std::ranges::sort(missing_, {},
                     [&](int32_t place) { return std::pair(-use_at(place).weight, use_at(place).expert); });
   const bool is_fixed = options_.schedule == Schedule::kFixed;
+  if (!is_fixed && !missing_.empty() && !WouldGain(missing_.front())) return;
   bool is_first = true;
   for (const int32_t place : missing_) {
     if (!MayLoad()) return;

@@ -68,6 +68,8 @@ class ExpertPlanner {  // not thread-safe
 
  private:
   bool MayLoad() const;
+  // Whether the pass would be shorter if the expert at this place in uses were held.
+  bool WouldGain(int32_t place);
   void LoadAhead(int64_t moe_layer, const PassRouting& routing, double& bus, double end);
   void LoadForLater(int64_t moe_layer, double& bus, double end);
 
@@ -82,6 +84,9 @@ class ExpertPlanner {  // not thread-safe
   Pass pass_;
   std::vector<Load> first_;       // of Clear
   std::vector<int32_t> missing_;  // in uses, on the CPU
+  // Of WouldGain.
+  std::vector<ExpertUse> other_uses_;
+  SchedulePlan other_plan_;
 };
 
 }  // namespace moestro::experts

@@ -38,7 +38,7 @@ HybridScheduler::Choice HybridScheduler::Best(const LayerState& state) const {
   Choice best;
   double shortest = std::numeric_limits<double>::infinity();
   const auto host_end = [&](size_t loads) {
-    return loads == missing_.size() && moved == 0 ? 0 : costs.host_start + host;
+    return loads == missing_.size() && moved == 0 ? 0 : costs.host_start + costs.launch + host;
   };
   const auto device_end = [&](size_t loads) {
     if (loads == 0 && moved == held_.size()) return 0.0;
@@ -51,6 +51,8 @@ HybridScheduler::Choice HybridScheduler::Best(const LayerState& state) const {
       best = {loads, moved};
     }
   };
+  double all_on_host = costs.host_start + host;  // which nothing is launched for
+  for (const Item& item : held_) all_on_host += item.host;
   for (size_t loads = 0;; ++loads) {
     try_it(loads);
     while (moved < held_.size() && host_end(loads) < device_end(loads)) {
@@ -59,7 +61,7 @@ HybridScheduler::Choice HybridScheduler::Best(const LayerState& state) const {
       host += item.host;
       try_it(loads);
     }
-    if (loads == most_loads) return best;
+    if (loads == most_loads) return all_on_host < shortest ? Choice{0, held_.size()} : best;
     const Item& next = missing_[loads];
     host -= next.host;
     loaded += next.device;

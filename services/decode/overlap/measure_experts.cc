@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/tensor/dtype.h"
 
@@ -16,6 +18,8 @@ namespace {
 constexpr int kLeastRepeats = 5;
 constexpr int kMostRepeats = 51;
 constexpr double kLongest = 0.05;
+// Before each repeat: as attention has it in a step, threads and devices are idle when a layer's experts begin.
+constexpr absl::Duration kBetween = absl::Microseconds(200);
 constexpr int64_t kSeveral = 3;     // experts: what these take more than one is what a further one takes
 constexpr int64_t kMostSlots = 16;  // that the device's experts are read from in turn
 
@@ -45,6 +49,7 @@ class Measurement {
       if (rows > 1) continue;
       costs.host_start = on_host.once;
       costs.device_start = on_device.once;
+      MOE_ASSIGN_OR_RETURN(costs.launch, LaunchSeconds());
     }
     costs.host = experts::SecondsByRows(std::move(host));
     costs.device = experts::SecondsByRows(std::move(device));
@@ -62,6 +67,7 @@ class Measurement {
     const double stop = clock_.Now() + kLongest;
     for (int repeat = 0; repeat < kMostRepeats && (repeat < kLeastRepeats || clock_.Now() < stop); ++repeat) {
       for (const size_t which : {0, 1}) {
+        absl::SleepFor(kBetween);
         const double begin = clock_.Now();
         MOE_RETURN_IF_ERROR(run(which == 0 ? 1 : several_));
         seconds[which].push_back(clock_.Now() - begin);
@@ -96,14 +102,29 @@ class Measurement {
     return absl::OkStatus();
   }
 
-  absl::Status OnDevice(int64_t count, int64_t rows) {
+  absl::Status Launch(int64_t count, int64_t rows) {
     tasks_.clear();
     const int64_t first = FirstOf(slots_, count);
     for (int64_t i = 0; i < count; ++i) tasks_.push_back({first + i, rows});
     ++next_;
     MOE_RETURN_IF_ERROR(experts_.device.CopyInputs(count * rows));
-    MOE_RETURN_IF_ERROR(experts_.device.Run(tasks_, 0));
+    return experts_.device.Run(tasks_, 0);
+  }
+  absl::Status OnDevice(int64_t count, int64_t rows) {
+    MOE_RETURN_IF_ERROR(Launch(count, rows));
     return experts_.device.Wait();
+  }
+
+  absl::StatusOr<double> LaunchSeconds() {
+    std::vector<double> seconds;
+    for (int repeat = 0; repeat < kMostRepeats; ++repeat) {
+      absl::SleepFor(kBetween);
+      const double begin = clock_.Now();
+      MOE_RETURN_IF_ERROR(Launch(1, 1));
+      seconds.push_back(clock_.Now() - begin);
+      MOE_RETURN_IF_ERROR(experts_.device.Wait());
+    }
+    return Median(seconds);
   }
 
   // Into the first slots.

@@ -72,18 +72,30 @@ ExpertCosts Costs(double load, double between = 0) {
 
 TEST(ExpertPlanner, AHybridScheduleLoadsForLaterWhileTheBusIsIdle) {
   ExpertPlanner planner(
-      {.moe_layers = 2, .num_experts = 10, .slots = 2, .most_loads = 4, .schedule = Schedule::kHybrid});
-  planner.SetCosts(Costs(/*load=*/3));
-  EXPECT_THAT(Experts(Next(planner, {1, 2}).behind), ElementsAre(1)) << "the bus is too slow, but slots are free";
+      {.moe_layers = 1, .num_experts = 10, .slots = 2, .most_loads = 4, .schedule = Schedule::kHybrid});
+  planner.SetCosts(Costs(/*load=*/5));
+  EXPECT_THAT(Experts(Next(planner, {1, 2}).behind), ElementsAre(1)) << "the bus is too slow, but it may keep more";
+  const auto wait = [&] {
+    for (int i = 0; i < 5; ++i) Next(planner, {1});
+  };
+  wait();
   EXPECT_THAT(Experts(Next(planner, {3, 4}).behind), ElementsAre(3));
+  wait();
   EXPECT_THAT(Next(planner, {5, 6}).behind, IsEmpty()) << "now it keeps two";
-  planner.SetCosts(Costs(/*load=*/3, /*between=*/1));
-  EXPECT_THAT(Next(planner, {5, 6}, 1).plan.makespan(), 2);
   planner.Clear();
-  Next(planner, {1, 2});
-  Next(planner, {1, 2});
-  ASSERT_THAT(Hits(Next(planner, {1, 2})), ElementsAre(1, 2));
-  EXPECT_THAT(Experts(Next(planner, {5, 6}).behind), ElementsAre(5)) << "3 until the next layer's experts";
+  planner.SetCosts(Costs(/*load=*/3, /*between=*/4));
+  EXPECT_THAT(Experts(Next(planner, {1, 2}).behind), ElementsAre(1, 2)) << "the layer takes 2, what follows 4";
+  EXPECT_THAT(Experts(Next(planner, {5, 6}).behind), ElementsAre(5, 6));
+}
+
+TEST(ExpertPlanner, AHybridScheduleLoadsNothingForLaterThatWouldNotHaveHelped) {
+  ExpertPlanner planner(
+      {.moe_layers = 1, .num_experts = 10, .slots = 2, .most_loads = 4, .schedule = Schedule::kHybrid});
+  ExpertCosts costs = Costs(/*load=*/0.1, /*between=*/9);
+  costs.device_start = 1.5;
+  planner.SetCosts(costs);
+  EXPECT_THAT(Next(planner, {1, 2}).plan.makespan(), 2);
+  EXPECT_THAT(Next(planner, {1, 2}).behind, IsEmpty()) << "the device would end at 2.5";
 }
 
 TEST(ExpertPlanner, LoadsAheadWhatMakesTheNextLayersShorter) {

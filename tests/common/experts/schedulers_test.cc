@@ -48,7 +48,8 @@ double PapersMakespan(const TestLayer& layer) {
   for (auto* queue : {&missing, &held}) std::ranges::stable_sort(*queue, std::greater(), rows);
   std::deque<std::pair<int32_t, double>> arrived;
   SchedulePlan plan;
-  double host = costs.host_start, device = layer.bus_busy + costs.device_start, bus = layer.bus_busy + costs.load_start;
+  double host = costs.host_start + costs.launch, device = layer.bus_busy + costs.device_start,
+         bus = layer.bus_busy + costs.load_start;
   while (!missing.empty() || !held.empty() || !arrived.empty()) {
     double host_end = INFINITY, device_end = INFINITY, bus_end = INFINITY;
     if (!missing.empty() || !held.empty()) {

@@ -35,6 +35,7 @@ inline TestLayer RandomLayer(std::mt19937& random, int64_t max_experts) {
                  .host_start = draw(0, 1),
                  .device = rising(draw(0.05, 1), random() % 2 == 0 ? 0 : draw(0, 0.3)),
                  .device_start = draw(0, 1),
+                 .launch = random() % 2 == 0 ? 0 : draw(0, 0.5),
                  .load = std::exp(draw(-2, 2)),
                  .load_start = draw(0, 0.5)};
   layer.most_loads = static_cast<int64_t>(random() % static_cast<uint64_t>(max_experts + 1));
@@ -67,7 +68,8 @@ inline Outcome CarryOut(const TestLayer& layer, const SchedulePlan& plan) {
   double host = 0;
   for (const int32_t place : plan.host) {
     compute(place);
-    host += layer.costs.host.At(use_at(place).rows) + (host == 0 ? layer.costs.host_start : 0);
+    if (place == plan.host.front()) host = layer.costs.host_start + (plan.device.empty() ? 0 : layer.costs.launch);
+    host += layer.costs.host.At(use_at(place).rows);
   }
   double bus = layer.bus_busy + layer.costs.load_start;
   std::vector<double> arrivals(layer.uses.size(), -1);

@@ -95,11 +95,15 @@ Replayed ExpertReplays::Run(const ExpertSystem& system, Stage stage, int64_t row
                                   .policy = system.policy});
   experts::ExpertReplay replay(recording.model, system.prefetch_layers, planner);
   const size_t first = stage == Stage::kPrompt ? 1 : kWarmUpTokens;
+  const experts::ExpertCosts costs = Costs(stage, rows);
+  experts::ExpertCosts free_loads = costs;
+  free_loads.load = 0;
+  planner.SetCosts(free_loads);
   experts::CacheCounts before;
   for (size_t pass = 0; pass < recording.passes.size(); ++pass) {
     if (pass == first) {
       before = replay.counts();
-      planner.SetCosts(Costs(stage, rows));
+      planner.SetCosts(costs);
     }
     replay.Add(recording.passes[pass]);
   }

@@ -242,6 +242,7 @@ int Main(int argc, char** argv) {
                                          {"host_start_seconds", costs.host_start},
                                          {"device_seconds_a_row", costs.device.At(1)},
                                          {"device_start_seconds", costs.device_start},
+                                         {"launch_seconds", costs.launch},
                                          {"load_seconds", costs.load},
                                          {"load_start_seconds", costs.load_start},
                                          {"seconds_between_experts", costs.between}}},
