@@ -9,7 +9,7 @@
 // three timelines with whatever ends first. This class takes the best of all pairs instead (Eq. 2). With a load more,
 // the CPU has less to do and the device more, so the best number of held experts on the CPU only grows: all pairs that
 // matter are found in one walk, in linear time. The paper's simulation is in the tests. On small random layers its
-// plans take 5 % longer than the best of all, these 0.6 %; and it is worse than another schedule in one case of eleven,
+// plans take 5 % longer than the best of all, these 0.6 %; and it is worse than another schedule in one case of twelve,
 // because it loads experts without looking at when the device would end them.
 #pragma once
 
