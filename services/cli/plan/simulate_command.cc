@@ -20,6 +20,7 @@
 #include "services/cli/plan/paper_claims.h"
 #include "services/cli/plan/simulate_cpu.h"
 #include "services/cli/plan/simulate_decode.h"
+#include "services/cli/plan/simulate_experts.h"
 #include "services/cli/plan/simulate_ranks.h"
 #include "services/cli/plan/stream_claims.h"
 #include "services/prefill/stream/simulate.h"
@@ -49,6 +50,7 @@ struct SimulateFlags {
   SimulateDecodeFlags decode_flags;
   bool cpu = false;
   SimulateCpuFlags cpu_flags;
+  SimulateExpertsFlags experts_flags;
 };
 
 constexpr int64_t kLengths[] = {4096, 8192, 16384, 20480, 32768, 49152, 65536};
@@ -127,7 +129,16 @@ absl::Status SimulateCpu(const SimulateFlags& flags) {
   return SimulateCpu(machine, cpu);
 }
 
+absl::Status SimulateExperts(const SimulateFlags& flags) {
+  SimulateExpertsFlags experts = flags.experts_flags;
+  experts.model = flags.model;
+  experts.json = flags.json;
+  MOE_ASSIGN_OR_RETURN(const roofline::Machine machine, ReadLevels(flags.hardware));
+  return SimulateExperts(machine, experts);
+}
+
 absl::Status Simulate(SimulateFlags flags) {
+  if (!flags.experts_flags.recording.empty()) return SimulateExperts(flags);
   if (flags.decode) return SimulateDecode(flags);
   if (flags.cpu) return SimulateCpu(flags);
   MOE_RETURN_IF_ERROR(CheckLimits(flags.limits));
@@ -251,6 +262,20 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::Range(1, 64))
       ->needs(cpu);
   cpu->excludes(decode);
+  CLI::Option* experts = command
+                             ->add_option("--experts", flags->experts_flags.recording,
+                                          "A recording of routing (moestro-decode --routing-trace, moestro routing "
+                                          "make): what decode's schedules of experts would take, some of which the GPU "
+                                          "holds; at full rates of GPU, CPU and bus")
+                             ->excludes(decode)
+                             ->excludes(cpu);
+  command
+      ->add_option("--cache-ratio", flags->experts_flags.cache_ratios,
+                   "With --experts: shares of the experts that the GPU holds")
+      ->delimiter(',')
+      ->needs(experts);
+  command->add_flag("--prompts", flags->experts_flags.prompts, "With --experts: passes that compute prompts, too")
+      ->needs(experts);
   command->add_flag("--json", flags->json, "JSON");
   for (const char* of_gpus : {"--ranks", "--ring-slots", "--dense-bytes", "--min-pass-tokens", "--experts-together",
                               "--expert-spread", "--activations", "--trace-file"}) {

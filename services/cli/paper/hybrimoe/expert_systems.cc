@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "common/checkpoint/config.h"
-#include "common/roofline/work_count.h"
 
 namespace moestro::cli {
 namespace {
@@ -38,34 +37,22 @@ int64_t SlotsOf(const weights::ModelSpec& spec, double ratio) {
 }  // namespace
 
 ExpertReplays::ExpertReplays(const roofline::Machine& machine, const std::string& model, double popularity)
-    : machine_(machine), spec_(checkpoint::PublishedModel(model)), popularity_(popularity) {
-  const roofline::ModelCount count = roofline::CountModel(spec_, DType::kBF16);
-  const roofline::LayerCount& layer = count.layers.back();
-  expert_weights_ = layer.expert.elements;
-  other_weights_ = layer.attention.elements + layer.dense.elements;
-}
-
-double ExpertReplays::LoadSeconds() const { return expert_weights_ * kBytesAWeight / machine_.link_bytes_per_second; }
-
-double ExpertReplays::RestSeconds(const roofline::Level& level, int64_t rows) const {
-  const double operations = 2 * other_weights_ * static_cast<double>(rows);
-  return std::max(operations / level.flops_per_second, other_weights_ * kBytesAWeight / level.memory_bytes_per_second);
-}
+    : machine_(machine),
+      spec_(checkpoint::PublishedModel(model)),
+      seconds_(machine, spec_, kBytesAWeight),
+      popularity_(popularity) {}
 
 experts::ExpertCosts ExpertReplays::Costs(Stage stage, int64_t rows) const {
-  const weights::ModelSpec qwen2 = checkpoint::PublishedModel("qwen2-57b");
-  const double larger = expert_weights_ / roofline::CountModel(qwen2, DType::kBF16).layers.back().expert.elements;
-  const double read = expert_weights_ * kBytesAWeight / machine_.device.memory_bytes_per_second;
-  std::vector<double> host, device;
+  const LayerSeconds qwen2(machine_, checkpoint::PublishedModel("qwen2-57b"), kBytesAWeight);
+  const double larger = seconds_.expert_weights() / qwen2.expert_weights();
+  std::vector<double> host;
   for (int64_t n = 1; n <= kMostRows; n *= 2) {
-    const auto count = static_cast<double>(n);
-    host.push_back(larger * (stage == Stage::kPrompt ? count * rates_.seconds_a_row : rates_.seconds));
-    device.push_back(std::max(read, 2 * expert_weights_ * count / machine_.device.flops_per_second));
+    const double seconds = stage == Stage::kPrompt ? static_cast<double>(n) * rates_.seconds_a_row : rates_.seconds;
+    host.push_back(larger * seconds);
   }
-  return {.host = experts::SecondsByRows(host),
-          .device = experts::SecondsByRows(device),
-          .load = LoadSeconds(),
-          .between = RestSeconds(machine_.device, rows)};
+  experts::ExpertCosts costs = seconds_.Costs(rows);
+  costs.host = experts::SecondsByRows(host);
+  return costs;
 }
 
 const ExpertReplays::Recording& ExpertReplays::RecordingOf(Stage stage, int64_t rows) {
@@ -113,8 +100,9 @@ Replayed ExpertReplays::Run(const ExpertSystem& system, Stage stage, int64_t row
                      .hit_rate = hits / (hits + static_cast<double>(after.misses - before.misses))};
   if (system.host_layers) {
     const int64_t on_host = spec_.num_moe_layers() - planner.kept() / spec_.num_experts;
-    result.seconds +=
-        static_cast<double>(on_host) * (RestSeconds(machine_.host, rows) - RestSeconds(machine_.device, rows));
+    const auto count = static_cast<double>(rows);
+    const double more = seconds_.Rest(machine_.host, count) - seconds_.Rest(machine_.device, count);
+    result.seconds += static_cast<double>(on_host) * more;
   }
   return result;
 }

@@ -12,6 +12,7 @@
 #include "common/experts/synthetic_trace.h"
 #include "common/roofline/roofline.h"
 #include "common/weights/model_spec.h"
+#include "services/cli/plan/layer_seconds.h"
 
 namespace moestro::cli {
 
@@ -56,7 +57,7 @@ class ExpertReplays {
   // rows: of the prompt, or 1. ratio: share of the experts that the device holds. Passes before, whose loads
   // take no time, have filled the cache.
   Replayed Run(const ExpertSystem& system, Stage stage, int64_t rows, double ratio);
-  double LoadSeconds() const;
+  double LoadSeconds() const { return seconds_.Load(); }
   void SetRates(const HostRates& rates) { rates_ = rates; }
   // The popularity with which LRU has these hits where every missed expert is loaded, as a model's tokens have.
   static double FitPopularity(const std::string& model, double ratio, double hit_rate);
@@ -70,15 +71,12 @@ class ExpertReplays {
   };
   const Recording& RecordingOf(Stage stage, int64_t rows);
   experts::ExpertCosts Costs(Stage stage, int64_t rows) const;
-  // What a layer computes beside routed experts.
-  double RestSeconds(const roofline::Level& level, int64_t rows) const;
 
   const roofline::Machine& machine_;
   const weights::ModelSpec spec_;
+  const LayerSeconds seconds_;
   const double popularity_;
   HostRates rates_;
-  double expert_weights_ = 0;
-  double other_weights_ = 0;                 // of a layer: attention and shared expert
   std::map<int64_t, Recording> recordings_;  // by rows of a prompt; 0: tokens
 };
 
