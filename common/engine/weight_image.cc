@@ -1,8 +1,11 @@
 #include "common/engine/weight_image.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "common/base/check.h"
+#include "common/base/math.h"
+#include "common/model/moe/moe_tasks.h"
 #include "common/model/schema.h"
 #include "common/weights/tensor_size.h"
 
@@ -178,6 +181,62 @@ const float* StagedModule::FinalNorm(const model::ModelWeights& weights) const {
   if (module->index > 0) return nullptr;
   const float* staged = weights.final_norm;
   Relocation(module->image, base)(staged, 0);
+  return staged;
+}
+
+namespace {
+
+// Calls visit(array, first byte, bytes) for what `rows` need of each array. They begin at a group of rows.
+template <typename Visit>
+void VisitRows(PackedMatrix& matrix, IndexRange rows, Visit&& visit) {
+  if (rows.size() == 0) return;
+  const auto part = [&](auto& array, int64_t begin, int64_t end) { visit(array, begin, end - begin); };
+  part(matrix.data, PackedBytes(matrix.dtype, rows.begin, matrix.cols),
+       PackedBytes(matrix.dtype, rows.end, matrix.cols));
+  // Scales of FP8 are those of twice as many rows as a group has.
+  const int64_t first = matrix.dtype == DType::kI8 ? rows.begin : rows.begin / kScaleBlock * kScaleBlock;
+  if (matrix.scales != nullptr) {
+    part(matrix.scales, weights::TensorScaleBytes(matrix.dtype, first, matrix.cols),
+         weights::TensorScaleBytes(matrix.dtype, rows.end, matrix.cols));
+  }
+  if (matrix.compensation != nullptr) {
+    part(matrix.compensation, weights::TensorExceptionBytes(matrix.dtype, first, matrix.cols),
+         weights::TensorExceptionBytes(matrix.dtype, rows.end, matrix.cols));
+  }
+}
+
+template <typename Visit>
+void VisitShare(model::MlpWeights& expert, int device, int devices, Visit&& visit) {
+  const int64_t width = expert.gate.rows, hidden = expert.down.rows;
+  const IndexRange gated = model::DomainRows(width, device, devices);
+  VisitRows(expert.gate, gated, visit);
+  VisitRows(expert.up, gated, visit);
+  VisitRows(expert.down, model::DomainRows(hidden, device, devices), visit);
+  if (expert.gate_bias == nullptr) return;
+  visit(expert.gate_bias, int64_t{0}, width * int64_t{sizeof(float)});
+  visit(expert.up_bias, int64_t{0}, width * int64_t{sizeof(float)});
+  visit(expert.down_bias, int64_t{0}, hidden * int64_t{sizeof(float)});
+}
+
+}  // namespace
+
+ModuleImage ShareImage(const model::MlpWeights& expert, int device, int devices) {
+  ImageBuilder builder;
+  model::MlpWeights visited = expert;
+  VisitShare(visited, device, devices, [&](auto& array, int64_t begin, int64_t bytes) {
+    const auto* part = reinterpret_cast<const uint8_t*>(array) + begin;
+    builder(part, bytes);
+  });
+  return builder.Build();
+}
+
+model::MlpWeights StagedShare(const model::MlpWeights& expert, const ModuleImage& share, const uint8_t* base,
+                              int device, int devices) {
+  model::MlpWeights staged = expert;
+  VisitShare(staged, device, devices, [&](auto& array, int64_t begin, int64_t) {
+    const auto* const part = share.Relocated(reinterpret_cast<const uint8_t*>(array) + begin, base);
+    array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(part - begin);
+  });
   return staged;
 }
 

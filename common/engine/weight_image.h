@@ -68,6 +68,13 @@ struct StagedModule {
 };
 std::vector<model::MlpWeights> StagedExperts(const model::ModelWeights& weights, std::span<const StagedModule> experts);
 
+// A device's share of a routed expert, where several devices share its rows as the domains of workers do (DomainRows):
+// these rows of all three matrices, and the biases.
+ModuleImage ShareImage(const model::MlpWeights& expert, int device, int devices);
+// The expert whose share is at `base`. Only the device's rows may be read.
+model::MlpWeights StagedShare(const model::MlpWeights& expert, const ModuleImage& share, const uint8_t* base,
+                              int device, int devices);
+
 // Rows [first, first + rows) of a packed matrix; `first` is a multiple of the scale block.
 PackedMatrix SliceRows(const PackedMatrix& matrix, int64_t first, int64_t rows);
 

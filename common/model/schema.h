@@ -59,6 +59,9 @@ struct FeedForwardWeights {
   std::vector<MlpWeights> experts;     // by id; empty in a dense layer
   MlpWeights dense;                    // dense MLP or shared expert; dense.gate.rows is 0 if there is neither
   const float* shared_gate = nullptr;  // [hidden]; null when the shared expert's output is taken as it is
+  // By domain of the workers, if each domain's rows of the experts lie apart: the same, of which only DomainRows
+  // (moe_tasks.h) may be read. Then of `experts` only shapes and types are. Empty: they have all rows.
+  std::vector<std::vector<MlpWeights>> domain_experts = {};
 };
 
 struct LayerWeights {

@@ -51,8 +51,8 @@ absl::Status BatchDevice::Open(const DecodeConfig& config, const weights::Weight
     const Int8Activations setting = kernels.int8_activations;
     MOE_ASSIGN_OR_RETURN(engine::CudaBatchBackend backend,
                          engine::OpenCudaBatch(gpu, spec, weights_, max_rows, setting));
-    device_ = std::move(backend.device);
-    if (options.memory_bytes == 0) options.memory_bytes = device_->memory_free();
+    devices_.push_back(std::move(backend.device));
+    if (options.memory_bytes == 0) options.memory_bytes = devices_.front()->memory_free();
     if (options.memory_bytes <= backend.compute_bytes) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--device-memory: dense weights and activations take ", backend.compute_bytes, " bytes (less ",
@@ -60,33 +60,38 @@ absl::Status BatchDevice::Open(const DecodeConfig& config, const weights::Weight
     }
     options.memory_bytes -= backend.compute_bytes;
     make_compute = [this, &spec, max_rows, setting](const model::ModelWeights& on_device) {
-      return engine::NewCudaBatch(*device_, spec, weights_, on_device, max_rows, setting);
+      return engine::NewCudaBatch(*devices_.front(), spec, weights_, on_device, max_rows, setting);
     };
   } else {
     if (options.memory_bytes == 0) options.memory_bytes = device::kHostDeviceBytes;
-    device_ = device::NewHostDevice({.memory_bytes = options.memory_bytes});
-    make_compute = [&spec, &kernels, &workers, max_rows](const model::ModelWeights& on_device) {
-      return std::make_unique<engine::HostBatch>(spec, on_device, kernels, max_rows, workers.own_threads());
+    for (int i = 0; i < config.devices; ++i) {
+      devices_.push_back(device::NewHostDevice({.memory_bytes = options.memory_bytes}));
+    }
+    make_compute = [&spec, &kernels, &workers, max_rows, count = config.devices](const model::ModelWeights& on_device) {
+      return std::make_unique<engine::HostBatch>(spec, on_device, kernels, max_rows, workers.own_threads(), count);
     };
   }
+  std::vector<device::Device*> devices;
+  for (const auto& device : devices_) devices.push_back(device.get());
   absl::StatusOr<std::unique_ptr<BatchForward>> forward =
-      BatchForward::Create(spec, weights_, kernels, workers, *device_, make_compute, options);
+      BatchForward::Create(spec, weights_, kernels, workers, devices, make_compute, options);
   if (absl::IsResourceExhausted(forward.status())) {
     return absl::InvalidArgumentError(absl::StrCat("--device-memory: ", forward.status().message()));
   }
   MOE_RETURN_IF_ERROR(forward.status());
   forward_ = *std::move(forward);
   if (config.cuda_ordinal()) {
-    pinning_ = PinWeights(*device_, segment, config.pin_bytes, "experts come slower");
+    pinning_ = PinWeights(*devices_.front(), segment, config.pin_bytes, "experts come slower");
   }
   return absl::OkStatus();
 }
 
 absl::Status BatchDevice::Measure(const DecodeConfig& config) {
   const WeightPages& pages = forward_->pages();
-  spdlog::info("--batch-schedule {}: {} of {} routed experts stay on the device, {:.1f} MB of others come in each step",
+  spdlog::info("--batch-schedule {}: {} of {} routed experts stay on {}, {:.1f} MB of others come in each step",
                WordOf(kBatchScheduleWords, config.batch_schedule), pages.resident(), pages.experts(),
-               static_cast<double>(pages.streamed_bytes()) / 1e6);
+               config.devices == 1 ? "the device" : fmt::format("{} devices, which share each", config.devices),
+               static_cast<double>(forward_->streamed_bytes()) / 1e6);
   const int64_t sequences = std::min<int64_t>(config.limits().max_batch, kMostMeasured);
   MOE_ASSIGN_OR_RETURN(const StepCosts costs, MeasureStepCosts(*forward_, sequences));
   if (config.micro_batch > 0) forward_->set_micro_batch(config.micro_batch);

@@ -38,7 +38,7 @@ class BatchDevice {
                     WorkerPool& workers, int64_t max_rows);
   absl::Status Measure(const DecodeConfig& config);
 
-  std::unique_ptr<device::Device> device_;
+  std::vector<std::unique_ptr<device::Device>> devices_;
   std::unique_ptr<device::Pinning> pinning_;  // of the weights, for a GPU
   model::ModelWeights weights_;
   std::unique_ptr<BatchForward> forward_;

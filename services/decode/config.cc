@@ -23,6 +23,8 @@ constexpr StepLimits kThroughputLimits{
 // Of a batch. Each holds a lease, a session of gRPC and a stream of the router, beside its pages.
 constexpr int kMostSequences = 8192;
 
+constexpr int kMostDevices = 8;
+
 // Of --mode throughput and a device, together.
 absl::Status CheckBatchFlags(const DecodeConfig& config) {
   if (config.mode == Mode::kThroughput && config.device != "none") {
@@ -35,6 +37,11 @@ absl::Status CheckBatchFlags(const DecodeConfig& config) {
       return absl::InvalidArgumentError(
           "--expert-cache-bytes: with --mode throughput experts stream to the device; set --device-memory instead");
     }
+    MOE_RETURN_IF_ERROR(CheckFlagRange("--device-count", config.devices, 1, kMostDevices));
+    if (config.devices > 1 && config.cuda_ordinal()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--device-count ", config.devices, ": GPUs do not share experts yet; use 1, or --device host"));
+    }
     if (!config.routing_trace.empty()) {
       return absl::InvalidArgumentError("--routing-trace: not recorded with --mode throughput and a device");
     }
@@ -46,6 +53,7 @@ absl::Status CheckBatchFlags(const DecodeConfig& config) {
   if (config.batch_schedule != BatchSchedule::kCgoPipe) return needs("--batch-schedule");
   if (config.micro_batch > 0) return needs("--micro-batch");
   if (config.device_memory_bytes > 0) return needs("--device-memory");
+  if (config.devices != 1) return needs("--device-count");
   return absl::OkStatus();
 }
 

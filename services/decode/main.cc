@@ -93,6 +93,10 @@ int main(int argc, char** argv) {
                  "Then: memory of the device for routed experts and what steps hand over (8GB); what two layers do not "
                  "need holds experts that stay; 0: all of a GPU's, 4 GiB of the host's")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  app.add_option(
+      "--device-count", config.devices,
+      "Then: devices that share every routed expert (tensor parallel), each with --device-memory and a link of "
+      "its own; more than one with --device host only");
   app.add_option("--device-pin-bytes", config.pin_bytes,
                  "With --expert-cache-bytes, or experts that stream: at most this much of the weights is pinned for "
                  "fast copies to "

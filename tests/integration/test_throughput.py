@@ -46,10 +46,11 @@ def expected(node):
     return [node.generate(prompt(number), 40, ignore_eos=True)[:2] for number in range(12)]
 
 
-@pytest.mark.parametrize("schedule", MEMORY)
-def test_tokens_do_not_depend_on_how_experts_stream(make_node, absorbed, expected, schedule):
-    flags = ["--mode", "throughput", "--device", "host", "--device-memory", MEMORY[schedule], "--batch-schedule", schedule,
-             "--max-batch", "12", "--max-chunk-tokens", "8", "--kv-tokens", "16384"]
+@pytest.mark.parametrize("schedule, devices", [*((schedule, 1) for schedule in MEMORY), ("cgopipe", 2)])
+def test_tokens_do_not_depend_on_how_experts_stream(make_node, absorbed, expected, schedule, devices):
+    memory = MEMORY[schedule] if devices == 1 else "4MB"
+    flags = ["--mode", "throughput", "--device", "host", "--device-memory", memory, "--batch-schedule", schedule,
+             "--max-batch", "12", "--max-chunk-tokens", "8", "--kv-tokens", "16384", "--device-count", str(devices)]
     with make_node(dict(absorbed, decode=flags)) as node:
         with ThreadPoolExecutor(len(expected)) as clients:
             answers = list(clients.map(lambda i: node.generate(prompt(i), 40, ignore_eos=True)[:2],
@@ -59,6 +60,7 @@ def test_tokens_do_not_depend_on_how_experts_stream(make_node, absorbed, expecte
         log = node.log("decode")
         stay, experts = map(int, re.search(rf"--batch-schedule {schedule}: (\d+) of (\d+) routed experts stay", log).groups())
         assert 0 <= stay < experts
+        assert (f"experts stay on {devices} devices, which share each" in log) == (devices > 1)
         assert "a step of 12 sequences of 512 tokens should take" in log
         metric = {name: node.metric("decode", f"moestro_decode_batch_{name}_total") for name in (
             "steps", "micro_batches", "seconds", "forecast_seconds", "streamed_bytes")}
@@ -80,6 +82,8 @@ def test_what_does_not_fit_the_mode_is_named(bin_dir):
     assert "--device-memory: needs --mode throughput" in error("--device", "host", "--device-memory", "1GB")
     assert "set --device-memory instead" in error(*batch, "--expert-cache-bytes", "1MB")
     assert "--routing-trace: not recorded" in error(*batch, "--routing-trace", "trace")
+    assert "--device-count: needs --mode throughput" in error("--device", "host", "--device-count", "2")
+    assert "GPUs do not share experts yet" in error("--mode", "throughput", "--device", "cuda:0", "--device-count", "2")
     assert "use cgopipe, s2 or s3" in error("--mode", "throughput", "--device", "cuda:0", "--batch-schedule", "s4")
 
 

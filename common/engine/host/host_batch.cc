@@ -20,16 +20,16 @@ void CopyRows(const T* from, int64_t from_stride, int64_t rows, int64_t width, T
 
 struct HostBatch::State {
   State(const weights::ModelSpec& its_spec, const model::ModelWeights& its_weights, const CpuKernels& kernels,
-        int64_t max_rows, int threads)
+        int64_t max_rows, int threads, int devices)
       : spec(its_spec),
         weights(its_weights),
-        pool(threads),
+        pool({.threads = std::max(threads, devices), .domains = devices, .pin = false}),
         context{spec, kernels, pool},
         rope(spec),
         rows(spec, max_rows),
         attention(context, max_rows),
         gating(spec, max_rows),
-        experts(spec, max_rows, threads, model::DenseWidth(spec)),
+        experts(spec, max_rows, pool.threads(), model::DenseWidth(spec)),
         head(spec) {}
 
   model::AttentionContext attention_context() { return {context, attention}; }
@@ -80,8 +80,8 @@ struct HostBatch::State {
 };
 
 HostBatch::HostBatch(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels,
-                     int64_t max_rows, int threads)
-    : state_(std::make_unique<State>(spec, weights, kernels, max_rows, threads)) {}
+                     int64_t max_rows, int threads, int devices)
+    : state_(std::make_unique<State>(spec, weights, kernels, max_rows, threads, devices)) {}
 
 HostBatch::~HostBatch() = default;
 

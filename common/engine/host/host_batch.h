@@ -1,6 +1,7 @@
 // The device's part of a large batch's step on a device whose memory and kernels are the host's: the engine's own code,
 // with workers and activations of its own. Routed experts lie where `weights` says; all other weights, and host KV
-// pages, are used where they are.
+// pages, are used where they are. Several devices are the domains of its workers: each multiplies with its rows of the
+// experts.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,10 @@ namespace moestro::engine {
 
 class HostBatch final : public BatchCompute {
  public:
-  // Spec, weights and kernels outlive it. max_rows: of a step. The stream's own thread is one of `threads` workers.
+  // Spec, weights and kernels outlive it. max_rows: of a step. The stream's own thread is one of `threads` workers, or
+  // of as many as there are devices.
   HostBatch(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels,
-            int64_t max_rows, int threads);
+            int64_t max_rows, int threads, int devices = 1);
   ~HostBatch() override;
 
   absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }

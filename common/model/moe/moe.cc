@@ -52,7 +52,7 @@ class MoeLayer {
     const auto down = [this](int domain) { return tasks_.DownTasks(domain); };
     const auto do_before_down = [this](int domain, int64_t task, int worker) { GatherOrGate(domain, task, worker); };
     const auto do_down = [this](int domain, int64_t task, int worker) {
-      Down(tasks_.DownRows(domain, task), buffers_.workers[worker]);
+      Down(domain, tasks_.DownRows(domain, task), buffers_.workers[worker]);
     };
     if (sync == MoeSync::kGlobal) {
       context_.pool.RunPerDomain(before_down, do_before_down);
@@ -98,7 +98,7 @@ class MoeLayer {
     if (task < gather.size()) {
       Gather(gather.begin + task);
     } else {
-      Gate(tasks_.Gate(domain, task - gather.size()), buffers_.workers[worker]);
+      Gate(domain, tasks_.Gate(domain, task - gather.size()), buffers_.workers[worker]);
     }
   }
 
@@ -150,7 +150,13 @@ class MoeLayer {
     return work_.slice.weights[expert.expert - work_.slice.first];
   }
 
-  void Gate(const GateTask& task, const ExpertBuffers::Scratch& scratch) {
+  // What a domain multiplies with.
+  const MlpWeights& WeightsOf(const ExpertRows& expert, int domain) const {
+    if (work_.slice.of_domain.empty()) return WeightsOf(expert);
+    return work_.slice.of_domain[static_cast<size_t>(domain)][static_cast<size_t>(expert.expert)];
+  }
+
+  void Gate(int domain, const GateTask& task, const ExpertBuffers::Scratch& scratch) {
     if (task.expert == std::ssize(work_.experts)) {
       buffers_.dense_progress.gathered.Wait();
       const LinearInput input{work_.x, spec_.hidden_size, work_.rows, dense_coding_, buffers_.dense_coded.get()};
@@ -161,7 +167,8 @@ class MoeLayer {
     const ExpertRows& expert = work_.experts[task.expert];
     ExpertBuffers::Progress& progress = buffers_.progress[task.expert];
     progress.gathered.Wait();
-    GateRows(WeightsOf(expert), InputOf(expert), task.rows, scratch, GatedOf(expert), GatedStride(), /*routed=*/true);
+    GateRows(WeightsOf(expert, domain), InputOf(expert), task.rows, scratch, GatedOf(expert), GatedStride(),
+             /*routed=*/true);
     FinishGate(WeightsOf(expert), DownInputOf(expert), GatheredOf(expert), progress);
   }
 
@@ -208,8 +215,8 @@ class MoeLayer {
     for (int64_t i = 0; i < count; ++i) kernels_.axpy(1.0f, bias + rows.begin, rows.size(), y + i * rows.size());
   }
 
-  void Down(IndexRange rows, const ExpertBuffers::Scratch& scratch) {
-    if (work_.outputs != nullptr) return Output(rows, scratch);
+  void Down(int domain, IndexRange rows, const ExpertBuffers::Scratch& scratch) {
+    if (work_.outputs != nullptr) return Output(domain, rows, scratch);
     float* output = scratch.group_a.get();
     const bool in_scratch = work_.sums == nullptr;
     float* sums = in_scratch ? scratch.group_b.get() : work_.sums + rows.begin;
@@ -217,7 +224,7 @@ class MoeLayer {
     if (in_scratch) std::fill_n(sums, work_.rows * stride, 0.0f);
     for (size_t i = 0; i < work_.experts.size(); ++i) {
       const ExpertRows& expert = work_.experts[i];
-      DownExpert(i, rows, output);
+      DownExpert(domain, i, rows, output);
       for (int64_t row = 0; row < expert.count; ++row) {
         const RoutedRow& routed = work_.routed[expert.begin + row];
         kernels_.axpy(routed.weight, output + row * rows.size(), rows.size(), sums + routed.row * stride);
@@ -238,18 +245,19 @@ class MoeLayer {
   }
 
   // Some of an expert's outputs, without weights.
-  void DownExpert(size_t index, IndexRange rows, float* output) {
+  void DownExpert(int domain, size_t index, IndexRange rows, float* output) {
     const ExpertRows& expert = work_.experts[index];
     buffers_.progress[index].gated.Wait();
-    LinearRows(kernels_, WeightsOf(expert).down, DownInputOf(expert), rows, output);
-    AddBias(WeightsOf(expert).down_bias, rows, expert.count, output);
+    const MlpWeights& weights = WeightsOf(expert, domain);
+    LinearRows(kernels_, weights.down, DownInputOf(expert), rows, output);
+    AddBias(weights.down_bias, rows, expert.count, output);
   }
 
-  void Output(IndexRange rows, const ExpertBuffers::Scratch& scratch) {
+  void Output(int domain, IndexRange rows, const ExpertBuffers::Scratch& scratch) {
     const float* const output = scratch.group_a.get();
     for (size_t i = 0; i < work_.experts.size(); ++i) {
       const ExpertRows& expert = work_.experts[i];
-      DownExpert(i, rows, scratch.group_a.get());
+      DownExpert(domain, i, rows, scratch.group_a.get());
       for (int64_t row = 0; row < expert.count; ++row) {
         std::copy_n(output + row * rows.size(), rows.size(),
                     work_.outputs + (expert.begin + row) * spec_.hidden_size + rows.begin);
@@ -326,7 +334,7 @@ void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, const 
   plan.Sort(choices, context.spec.experts_per_token, choices.empty() ? 0 : context.spec.num_experts);
   const MoeWork work{.routed = plan.routed,
                      .experts = plan.experts,
-                     .slice = {weights.experts, 0},
+                     .slice = {weights.experts, 0, weights.domain_experts},
                      .dense = &weights.dense,
                      .dense_weights = weights.shared_gate == nullptr ? nullptr : rows.shared_weights,
                      .rows = rows.count,

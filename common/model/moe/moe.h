@@ -33,6 +33,7 @@ void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, const 
 struct ExpertSlice {
   std::span<const MlpWeights> weights;  // of experts first, first + 1, ...
   int64_t first = 0;
+  std::span<const std::vector<MlpWeights>> of_domain = {};  // FeedForwardWeights::domain_experts
 };
 
 // sums[row] += sum over the slice's experts, in ascending id, of weight * expert(x[row]). The plan may have any number

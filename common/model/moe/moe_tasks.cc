@@ -12,6 +12,11 @@ int64_t Groups(int64_t rows) { return PaddedRows(rows) / kRowGroup; }
 
 }  // namespace
 
+IndexRange DomainRows(int64_t rows, int domain, int domains) {
+  const IndexRange groups = EvenPart(Groups(rows), domain, domains);
+  return {std::min(groups.begin * kRowGroup, rows), std::min(groups.end * kRowGroup, rows)};
+}
+
 bool LiesTogether(std::span<const RoutedRow> routed, const ExpertRows& expert) {
   return routed[expert.begin + expert.count - 1].row - routed[expert.begin].row == expert.count - 1;
 }

@@ -64,6 +64,9 @@ class MoeTasks {
   int64_t down_groups_;  // row groups per down task
 };
 
+// Of a matrix of so many rows, those that a domain multiplies.
+IndexRange DomainRows(int64_t rows, int domain, int domains);
+
 // Whether the expert's rows are contiguous in the batch (always true for one row). They are then read in place.
 bool LiesTogether(std::span<const RoutedRow> routed, const ExpertRows& expert);
 

@@ -39,10 +39,17 @@ engine::AttentionIo IoAt(uint8_t* base, const IoBytes& bytes) {
           reinterpret_cast<uint16_t*>(base + bytes.queries + bytes.entries)};
 }
 
-std::vector<engine::Module> ExpertModules(const weights::ModelSpec& spec, const model::ModelWeights& weights) {
+// A device's shares of all routed experts.
+std::vector<engine::Module> ExpertModules(const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                                          int device, int devices) {
   std::vector<engine::Module> modules =
       engine::ListModules(spec, weights, model::MlaForm::kAbsorbed, /*head_bytes=*/int64_t{1} << 30);
   std::erase_if(modules, [](const engine::Module& module) { return module.kind != engine::ModuleKind::kExpert; });
+  if (devices == 1) return modules;
+  for (engine::Module& module : modules) {
+    const auto& experts = weights.layers[static_cast<size_t>(module.layer)].feed_forward.experts;
+    module.image = engine::ShareImage(experts[static_cast<size_t>(module.index)], device, devices);
+  }
   return modules;
 }
 
@@ -99,10 +106,23 @@ class BatchForward::Work final : public TaskWork {
   const std::vector<kv::KvPages>& Caches(int64_t layer) const {
     return its_.device_caches_[static_cast<size_t>(layer % 2)];
   }
+  // Each device's part of the page over its own link, between what is before and behind the task on `stream`.
   absl::Status LoadPage(const Task& task, device::Stream& stream) {
-    const WeightPages& pages = its_.pages_;
+    const size_t devices = its_.shares_.size();
+    if (devices > 1) MOE_RETURN_IF_ERROR(stream.Record(*its_.page_begins_));
+    for (size_t d = 1; d < devices; ++d) {
+      MOE_RETURN_IF_ERROR(its_.LoadsOf(d).WaitFor(*its_.page_begins_));
+      MOE_RETURN_IF_ERROR(LoadShare(task, its_.shares_[d], its_.LoadsOf(d)));
+      MOE_RETURN_IF_ERROR(its_.LoadsOf(d).Record(*its_.shares_[d].loaded));
+    }
+    MOE_RETURN_IF_ERROR(LoadShare(task, its_.shares_[0], stream));
+    for (size_t d = 1; d < devices; ++d) MOE_RETURN_IF_ERROR(stream.WaitFor(*its_.shares_[d].loaded));
+    return absl::OkStatus();
+  }
+  absl::Status LoadShare(const Task& task, const Share& share, device::Stream& stream) {
+    const WeightPages& pages = share.pages;
     const int64_t layer = task.layer == its_.spec_.num_layers ? pages.streamed().front() : task.layer;
-    uint8_t* const place = its_.memory_.layers.data() + its_.PlaceOf(task.layer) * pages.place_bytes();
+    uint8_t* const place = share.layers.data() + its_.PlaceOf(task.layer) * pages.place_bytes();
     for (const engine::StagedRange& range : pages.Page(layer, task.part, its_.list_->shape.micro_batches)) {
       MOE_RETURN_IF_ERROR(stream.CopyToDevice(place + range.offset, range.source, range.bytes));
     }
@@ -145,22 +165,54 @@ class BatchForward::Work final : public TaskWork {
 };
 
 BatchForward::BatchForward(const weights::ModelSpec& spec, const model::ModelWeights& weights,
-                           const CpuKernels& kernels, WorkerPool& workers, device::Device& device,
-                           const Options& options, WeightPages pages, device::PinnedBuffer<uint8_t> host_io)
+                           const CpuKernels& kernels, WorkerPool& workers, const Options& options,
+                           std::vector<Share> shares, device::PinnedBuffer<uint8_t> host_io)
     : spec_(spec),
       weights_(weights),
-      device_(device),
       options_(options),
-      pages_(std::move(pages)),
+      shares_(std::move(shares)),
       host_memory_(std::move(host_io)),
       host_io_(IoAt(host_memory_.get(), IoBytes(spec, options.max_rows))),
       on_device_(weights),
-      attention_(spec, weights, kernels, workers, options.max_rows) {}
+      attention_(spec, weights, kernels, workers, options.max_rows) {
+  if (shares_.size() == 1) return;
+  for (model::LayerWeights& layer : on_device_.layers) {
+    layer.feed_forward.domain_experts.assign(shares_.size(), layer.feed_forward.experts);
+  }
+}
+
+// As many experts stay on each as do on the one with the least room.
+absl::StatusOr<std::vector<BatchForward::Share>> BatchForward::MakeShares(const weights::ModelSpec& spec,
+                                                                          const model::ModelWeights& weights,
+                                                                          std::span<device::Device* const> devices,
+                                                                          int64_t first_bytes, int64_t other_bytes) {
+  const auto count = static_cast<int>(devices.size());
+  const int64_t groups = CeilDiv(std::max(spec.moe_intermediate_size, spec.hidden_size), kRowGroup);
+  if (count > groups) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d devices share experts whose matrices have at most %d groups of %d rows: one would have "
+                        "none; use at most %d",
+                        count, groups, kRowGroup, groups));
+  }
+  std::vector<std::vector<engine::Module>> modules;
+  int64_t resident = std::numeric_limits<int64_t>::max();
+  for (int d = 0; d < count; ++d) {
+    modules.push_back(ExpertModules(spec, weights, d, count));
+    MOE_ASSIGN_OR_RETURN(const int64_t most,
+                         WeightPages::MostResident(modules.back(), d == 0 ? first_bytes : other_bytes));
+    resident = std::min(resident, most);
+  }
+  std::vector<Share> shares;
+  for (size_t d = 0; d < devices.size(); ++d) {
+    shares.push_back({.device = devices[d], .pages = WeightPages(std::move(modules[d]), resident)});
+  }
+  return shares;
+}
 
 absl::StatusOr<std::unique_ptr<BatchForward>> BatchForward::Create(
     const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels, WorkerPool& workers,
-    device::Device& device, const MakeCompute& make_compute, const Options& options) {
-  MOE_CHECK(options.max_rows > 0);
+    std::span<device::Device* const> devices, const MakeCompute& make_compute, const Options& options) {
+  MOE_CHECK(options.max_rows > 0 && !devices.empty());
   const IoBytes io(spec, options.max_rows);
   int64_t left = options.memory_bytes - io.total();
   if (left <= 0) {
@@ -172,12 +224,13 @@ absl::StatusOr<std::unique_ptr<BatchForward>> BatchForward::Create(
   const int64_t block = BlockBytes(spec);
   const int64_t cache_bytes = AttendsOnDevice(options.schedule) ? left / kCacheShare / 2 / block * block : 0;
   left -= 2 * cache_bytes;
-  MOE_ASSIGN_OR_RETURN(WeightPages pages, WeightPages::ForMemory(ExpertModules(spec, weights), left));
+  MOE_ASSIGN_OR_RETURN(std::vector<Share> shares, MakeShares(spec, weights, devices, left, options.memory_bytes));
 
-  MOE_ASSIGN_OR_RETURN(auto host_io, device::PinnedBuffer<uint8_t>::Create(device, io.total()));
+  MOE_ASSIGN_OR_RETURN(auto host_io, device::PinnedBuffer<uint8_t>::Create(*devices[0], io.total()));
   std::unique_ptr<BatchForward> forward(
-      new BatchForward(spec, weights, kernels, workers, device, options, std::move(pages), std::move(host_io)));
-  MOE_ASSIGN_OR_RETURN(forward->pipeline_, BatchPipeline::Create(device));
+      new BatchForward(spec, weights, kernels, workers, options, std::move(shares), std::move(host_io)));
+  MOE_ASSIGN_OR_RETURN(forward->pipeline_, BatchPipeline::Create(*devices[0]));
+  MOE_RETURN_IF_ERROR(forward->MakeLoads());
   MOE_RETURN_IF_ERROR(forward->Allocate(cache_bytes));
   MOE_RETURN_IF_ERROR(forward->LoadResident());
   forward->PlaceExperts(0);
@@ -185,25 +238,48 @@ absl::StatusOr<std::unique_ptr<BatchForward>> BatchForward::Create(
   return forward;
 }
 
-absl::Status BatchForward::Allocate(int64_t cache_bytes) {
-  const IoBytes io(spec_, options_.max_rows);
-  MOE_ASSIGN_OR_RETURN(memory_.io, device_.Allocate(io.total(), "queries and outputs of attention"));
-  device_io_ = IoAt(memory_.io.data(), io);
-  cache_bytes_ = cache_bytes;
-  const auto allocate = [&](int64_t bytes, const char* what) -> absl::StatusOr<device::Memory> {
-    if (bytes == 0) return device::Memory();
-    return device_.Allocate(bytes, what);
-  };
-  MOE_ASSIGN_OR_RETURN(memory_.caches, allocate(2 * cache_bytes, "caches of two micro-batches"));
-  page_numbers_.resize(static_cast<size_t>(cache_bytes / BlockBytes(spec_)));
-  std::iota(page_numbers_.begin(), page_numbers_.end(), 0);
-  MOE_ASSIGN_OR_RETURN(memory_.resident, allocate(pages_.resident_bytes(), "routed experts that stay"));
-  MOE_ASSIGN_OR_RETURN(memory_.layers, allocate(2 * pages_.place_bytes(), "routed experts of two layers"));
+absl::Status BatchForward::MakeLoads() {
+  if (shares_.size() == 1) return absl::OkStatus();
+  MOE_ASSIGN_OR_RETURN(page_begins_, shares_[0].device->NewEvent());
+  for (size_t d = 1; d < shares_.size(); ++d) {
+    Share& share = shares_[d];
+    MOE_ASSIGN_OR_RETURN(share.loads, device::StagedStream::Create(*share.device, "batch load"));
+    MOE_ASSIGN_OR_RETURN(share.loaded, share.device->NewEvent());
+  }
   return absl::OkStatus();
 }
 
-int64_t BatchForward::device_bytes() const {
-  return memory_.io.bytes() + memory_.caches.bytes() + memory_.resident.bytes() + memory_.layers.bytes();
+absl::Status BatchForward::Allocate(int64_t cache_bytes) {
+  const IoBytes io(spec_, options_.max_rows);
+  device::Device& first = *shares_[0].device;
+  MOE_ASSIGN_OR_RETURN(io_, first.Allocate(io.total(), "queries and outputs of attention"));
+  device_io_ = IoAt(io_.data(), io);
+  cache_bytes_ = cache_bytes;
+  const auto allocate = [](device::Device& device, int64_t bytes, const char* what) -> absl::StatusOr<device::Memory> {
+    if (bytes == 0) return device::Memory();
+    return device.Allocate(bytes, what);
+  };
+  MOE_ASSIGN_OR_RETURN(caches_, allocate(first, 2 * cache_bytes, "caches of two micro-batches"));
+  page_numbers_.resize(static_cast<size_t>(cache_bytes / BlockBytes(spec_)));
+  std::iota(page_numbers_.begin(), page_numbers_.end(), 0);
+  for (Share& share : shares_) {
+    const WeightPages& pages = share.pages;
+    MOE_ASSIGN_OR_RETURN(share.resident, allocate(*share.device, pages.resident_bytes(), "routed experts that stay"));
+    MOE_ASSIGN_OR_RETURN(share.layers,
+                         allocate(*share.device, 2 * pages.place_bytes(), "routed experts of two layers"));
+  }
+  return absl::OkStatus();
+}
+
+int64_t BatchForward::device_bytes(size_t device) const {
+  const Share& share = shares_[device];
+  return (device == 0 ? io_.bytes() + caches_.bytes() : 0) + share.resident.bytes() + share.layers.bytes();
+}
+
+int64_t BatchForward::streamed_bytes() const {
+  int64_t bytes = 0;
+  for (const Share& share : shares_) bytes += share.pages.streamed_bytes();
+  return bytes;
 }
 
 int64_t BatchForward::cache_tokens() const {
@@ -212,32 +288,51 @@ int64_t BatchForward::cache_tokens() const {
 }
 
 absl::Status BatchForward::LoadResident() {
-  device::Stream& stream = pipeline_->load_stream();
-  for (const WeightPages::Expert& expert : pages_.places()) {
-    for (const engine::StagedRange& range : expert.module->image.ranges) {
+  for (size_t d = 0; d < shares_.size(); ++d) {
+    for (const WeightPages::Expert& expert : shares_[d].pages.places()) {
       if (!expert.resident) continue;
-      MOE_RETURN_IF_ERROR(
-          stream.CopyToDevice(memory_.resident.data() + expert.offset + range.offset, range.source, range.bytes));
+      uint8_t* const to = shares_[d].resident.data() + expert.offset;
+      for (const engine::StagedRange& range : expert.module->image.ranges) {
+        MOE_RETURN_IF_ERROR(LoadsOf(d).CopyToDevice(to + range.offset, range.source, range.bytes));
+      }
     }
   }
-  return stream.Synchronize();
+  for (size_t d = 0; d < shares_.size(); ++d) MOE_RETURN_IF_ERROR(LoadsOf(d).Synchronize());
+  return absl::OkStatus();
 }
 
 int64_t BatchForward::PlaceOf(int64_t layer) const {
-  const auto at = std::ranges::lower_bound(pages_.streamed(), layer) - pages_.streamed().begin();
-  return (first_place_ + at) % 2;
+  const std::vector<int64_t>& streamed = pages().streamed();
+  return (first_place_ + (std::ranges::lower_bound(streamed, layer) - streamed.begin())) % 2;
 }
 
 void BatchForward::PlaceExperts(int64_t first_place) {
   first_place_ = first_place;
-  for (const WeightPages::Expert& expert : pages_.places()) {
-    const uint8_t* const base = expert.resident
-                                    ? memory_.resident.data()
-                                    : memory_.layers.data() + PlaceOf(expert.module->layer) * pages_.place_bytes();
-    on_device_.layers[static_cast<size_t>(expert.module->layer)]
-        .feed_forward.experts[static_cast<size_t>(expert.module->index)] =
-        engine::StagedModule{expert.module, base + expert.offset}.Expert(weights_);
+  const auto devices = static_cast<int>(shares_.size());
+  for (int d = 0; d < devices; ++d) {
+    const Share& share = shares_[static_cast<size_t>(d)];
+    for (const WeightPages::Expert& expert : share.pages.places()) {
+      const auto layer = static_cast<size_t>(expert.module->layer), index = static_cast<size_t>(expert.module->index);
+      const uint8_t* const base =
+          (expert.resident ? share.resident.data()
+                           : share.layers.data() + PlaceOf(expert.module->layer) * share.pages.place_bytes()) +
+          expert.offset;
+      model::FeedForwardWeights& on_device = on_device_.layers[layer].feed_forward;
+      if (devices == 1) {
+        on_device.experts[index] = engine::StagedModule{expert.module, base}.Expert(weights_);
+      } else {
+        on_device.domain_experts[static_cast<size_t>(d)][index] = engine::StagedShare(
+            weights_.layers[layer].feed_forward.experts[index], expert.module->image, base, d, devices);
+      }
+    }
   }
+}
+
+absl::Status BatchForward::Renew(const absl::Status& failure) {
+  for (size_t d = 1; d < shares_.size(); ++d) (void)shares_[d].loads->Synchronize();  // its status has been seen
+  const absl::Status renewed = MakeLoads();
+  if (renewed.ok()) return failure;
+  return absl::UnavailableError(absl::StrFormat("%s; a device is lost: %s", failure.message(), renewed.message()));
 }
 
 kv::KvPages BatchForward::DevicePages(const kv::KvPages& pages, int64_t blocks, uint8_t* base, int64_t first) const {
@@ -296,7 +391,7 @@ absl::Status BatchForward::CutIntoParts() {
       for (size_t layer = 0; layer < 2; ++layer) {
         const size_t place = (layer * cut.batches.size() + part) % 2;
         device_caches_[layer][static_cast<size_t>(batch_.rows[run.begin].sequence)] = DevicePages(
-            batch_.pages(run.begin), count, memory_.caches.data() + static_cast<int64_t>(place) * cache_bytes_, block);
+            batch_.pages(run.begin), count, caches_.data() + static_cast<int64_t>(place) * cache_bytes_, block);
       }
       block += count;
     }
@@ -336,7 +431,7 @@ void BatchForward::Count() {
   counts_.seconds += times_.seconds;
   counts_.forecast_seconds += forecast_.seconds;
   for (size_t r = 0; r < kResources; ++r) counts_.busy_seconds[r] += times_.busy[r];
-  counts_.streamed_bytes += pages_.streamed_bytes();
+  counts_.streamed_bytes += streamed_bytes();
 }
 
 BatchCounts BatchForward::counts() const {
@@ -348,7 +443,7 @@ std::shared_ptr<const TaskList> BatchForward::ListOf(int64_t micro_batches) {
   const std::pair key(micro_batches, first_is_there_);
   if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
   auto list = std::make_shared<const TaskList>(ListTasks(options_.schedule, {.layers = spec_.num_layers,
-                                                                             .streamed = pages_.streamed(),
+                                                                             .streamed = pages().streamed(),
                                                                              .micro_batches = micro_batches,
                                                                              .first_is_there = first_is_there_}));
   MOE_CHECK(CheckTasks(*list).ok());
@@ -376,9 +471,9 @@ absl::Status BatchForward::Forward(const model::ForwardBatch& batch, absl::Funct
   attention_.Begin(micro_batches_, host_io_);
   Work work(*this);
   const absl::Status status = pipeline_->Run(*list_, work, interrupted, times_);
-  first_is_there_ = status.ok() && !pages_.streamed().empty();
-  MOE_RETURN_IF_ERROR(status);
-  PlaceExperts((first_place_ + std::ssize(pages_.streamed())) % 2);
+  first_is_there_ = status.ok() && !pages().streamed().empty();
+  if (!status.ok()) return Renew(status);
+  PlaceExperts((first_place_ + std::ssize(pages().streamed())) % 2);
   if (costs_) Count();
   const absl::Status logits = compute_->Logits(batch_.rows, places_, pipeline_->stream(), on_logits);
   if (logits.ok()) return logits;

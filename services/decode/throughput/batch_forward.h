@@ -1,5 +1,6 @@
 // A step of a batch whose experts do not fit the device: "MoE-Lightning", section 4.1. Their weights come layer by
-// layer, once for all micro-batches; the host attends to the cache where it lies.
+// layer, once for all micro-batches; the host attends to the cache where it lies. Several devices share every expert
+// (section 4.3): each loads its rows over its own link, and multiplies with these. The first one does all the rest.
 #pragma once
 
 #include <array>
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "common/base/mutex.h"
 #include "common/device/device.h"
 #include "common/device/pinned_buffer.h"
+#include "common/device/staging.h"
 #include "common/engine/batch_compute.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/model/binding.h"
@@ -44,17 +47,18 @@ class BatchForward final : public ForwardPass {
   struct Options {
     int64_t max_rows = 0;
     BatchSchedule schedule = BatchSchedule::kCgoPipe;
-    int64_t memory_bytes = 0;  // of the device, for all that the steps hand over and for routed experts
+    int64_t memory_bytes = 0;  // of each device, for all that the steps hand over and for routed experts
   };
   // Makes what computes on the device, with weights of which the routed experts are there.
   using MakeCompute = std::function<absl::StatusOr<std::unique_ptr<engine::BatchCompute>>(const model::ModelWeights&)>;
 
-  // All but the options must outlive it. RESOURCE_EXHAUSTED names what does not fit into memory_bytes.
+  // All but the options must outlive it. Several devices wait for each other's events. RESOURCE_EXHAUSTED names what
+  // does not fit into memory_bytes; INVALID_ARGUMENT: more devices than an expert has groups of rows.
   static absl::StatusOr<std::unique_ptr<BatchForward>> Create(const weights::ModelSpec& spec,
                                                               const model::ModelWeights& weights,
                                                               const CpuKernels& kernels, WorkerPool& workers,
-                                                              device::Device& device, const MakeCompute& make_compute,
-                                                              const Options& options);
+                                                              std::span<device::Device* const> devices,
+                                                              const MakeCompute& make_compute, const Options& options);
 
   const weights::ModelSpec& spec() const override { return spec_; }
   int64_t max_rows() const override { return options_.max_rows; }
@@ -75,9 +79,12 @@ class BatchForward final : public ForwardPass {
   BatchSchedule schedule() const { return options_.schedule; }
   // Tokens of a micro-batch whose cache the device has room for; a maximum where the host attends.
   int64_t cache_tokens() const;
-  const WeightPages& pages() const { return pages_; }
-  // All that it takes of the device, allocated at the start.
-  int64_t device_bytes() const;
+  // Of the first device: the others have the same experts, and other rows of them.
+  const WeightPages& pages() const { return shares_.front().pages; }
+  // Weights that all links bring in a step.
+  int64_t streamed_bytes() const;
+  // All that it takes of a device, allocated at the start.
+  int64_t device_bytes(size_t device = 0) const;
   // Of the last step.
   const StepTimes& times() const { return times_; }
   const StepForecast& forecast() const { return forecast_; }  // 0 seconds without costs
@@ -87,18 +94,31 @@ class BatchForward final : public ForwardPass {
 
  private:
   class Work;
-  struct DeviceMemory {
-    device::Memory io;
-    device::Memory caches;    // two places, one behind the other
-    device::Memory resident;  // experts that stay
-    device::Memory layers;    // two places, one behind the other
+  // A device's share of the experts.
+  struct Share {
+    device::Device* device = nullptr;
+    WeightPages pages;
+    device::Memory resident = {};  // experts that stay
+    device::Memory layers = {};    // two places, one behind the other
+    // Of a device behind the first, whose copies the pipeline's stream does.
+    std::unique_ptr<device::StagedStream> loads = {};
+    std::unique_ptr<device::Event> loaded = {};  // a page
   };
 
   BatchForward(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels,
-               WorkerPool& workers, device::Device& device, const Options& options, WeightPages pages,
+               WorkerPool& workers, const Options& options, std::vector<Share> shares,
                device::PinnedBuffer<uint8_t> host_io);
+  static absl::StatusOr<std::vector<Share>> MakeShares(const weights::ModelSpec& spec,
+                                                       const model::ModelWeights& weights,
+                                                       std::span<device::Device* const> devices, int64_t first_bytes,
+                                                       int64_t other_bytes);
   absl::Status Allocate(int64_t cache_bytes);
   absl::Status LoadResident();
+  // New streams and events of the devices behind the first one.
+  absl::Status MakeLoads();
+  device::Stream& LoadsOf(size_t device) { return device == 0 ? pipeline_->load_stream() : *shares_[device].loads; }
+  // After a failure: what it is to the caller.
+  absl::Status Renew(const absl::Status& failure);
   // Routed experts of streamed layers lie in two places in turn, the first layer's in this one.
   void PlaceExperts(int64_t first_place);
   int64_t PlaceOf(int64_t layer) const;
@@ -114,12 +134,14 @@ class BatchForward final : public ForwardPass {
 
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;  // on the host
-  device::Device& device_;
   const Options options_;
-  const WeightPages pages_;
+  std::vector<Share> shares_;  // by device
   const device::PinnedBuffer<uint8_t> host_memory_;
   const engine::AttentionIo host_io_;
-  DeviceMemory memory_;
+  // Of the first device.
+  device::Memory io_;
+  device::Memory caches_;  // two places, one behind the other
+  std::unique_ptr<device::Event> page_begins_;
   engine::AttentionIo device_io_;
   int64_t cache_bytes_ = 0;  // of a place
   model::ModelWeights on_device_;

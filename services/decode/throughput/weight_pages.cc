@@ -41,7 +41,7 @@ WeightPages::WeightPages(std::vector<engine::Module> experts, int64_t resident)
   }
 }
 
-absl::StatusOr<WeightPages> WeightPages::ForMemory(std::vector<engine::Module> experts, int64_t bytes) {
+absl::StatusOr<int64_t> WeightPages::MostResident(std::span<const engine::Module> experts, int64_t bytes) {
   std::vector<std::vector<int64_t>> layers;  // bytes of each layer's first experts: of none, one, two, ...
   for (size_t i = 0; i < experts.size(); ++i) {
     if (i == 0 || experts[i].layer != experts[i - 1].layer) layers.push_back({0});
@@ -59,7 +59,7 @@ absl::StatusOr<WeightPages> WeightPages::ForMemory(std::vector<engine::Module> e
   // Not by bisection: in a model of one or two layers fewer experts that stay may take more.
   int64_t resident = std::ssize(experts);
   while (resident > 0 && device_bytes(resident) > bytes) --resident;
-  if (device_bytes(resident) <= bytes) return WeightPages(std::move(experts), resident);
+  if (device_bytes(resident) <= bytes) return resident;
   return absl::ResourceExhaustedError(absl::StrFormat(
       "routed experts of two layers need %d bytes of device memory, of which %d are left", device_bytes(0), bytes));
 }

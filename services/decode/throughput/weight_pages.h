@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,8 +17,8 @@ class WeightPages {
   // `experts`: all of a model, layer by layer, each layer's in ascending id. The first ones of each layer stay,
   // `resident` in all, equally many in every layer but for one.
   WeightPages(std::vector<engine::Module> experts, int64_t resident);
-  // As many as fit stay. RESOURCE_EXHAUSTED: not even two layers fit.
-  static absl::StatusOr<WeightPages> ForMemory(std::vector<engine::Module> experts, int64_t bytes);
+  // How many may stay in so much memory. RESOURCE_EXHAUSTED: not even two layers fit.
+  static absl::StatusOr<int64_t> MostResident(std::span<const engine::Module> experts, int64_t bytes);
 
   WeightPages(const WeightPages&) = delete;  // places point into it
   WeightPages(WeightPages&&) = default;

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "common/model/moe/moe_tasks.h"
 #include "tests/support/aligned_memory.h"
 #include "tests/support/synthetic_segment.h"
 
@@ -135,6 +137,52 @@ TEST_P(TypedModulesTest, ImagesHoldAllArrays) {
       EXPECT_LE(begin + staged[i].bytes, memory.data() + memory.size());
       EXPECT_EQ(std::memcmp(begin, original[i].data, static_cast<size_t>(original[i].bytes)), 0);
     }
+  }
+}
+
+// Every byte of a device's rows is where kernels look for it, in an image that has few others.
+TEST_P(TypedModulesTest, SharesOfAnExpertHaveItsRows) {
+  const SyntheticSegment model = MakeSyntheticSegment(GetParam().options);
+  const weights::ModelSpec& spec = model.segment->spec();
+  const model::ModelWeights weights = model::BindWeights(*model.segment).value();
+  const model::MlpWeights& expert = weights.layers[spec.MoeLayer(0)].feed_forward.experts[1];
+  for (const int devices : {1, 2, 3}) {
+    std::vector<int> found(static_cast<size_t>(expert.down.rows), 0);
+    int64_t bytes = 0;
+    for (int device = 0; device < devices; ++device) {
+      const ModuleImage image = ShareImage(expert, device, devices);
+      bytes += image.bytes;
+      AlignedMemory memory(std::max<int64_t>(1, image.bytes));
+      for (const StagedRange& range : image.ranges) {
+        std::memcpy(memory.data() + range.offset, range.source, range.bytes);
+      }
+      const model::MlpWeights staged = StagedShare(expert, image, memory.data(), device, devices);
+      const auto expect_rows = [&](const PackedMatrix& before, const PackedMatrix& after) {
+        const IndexRange rows = model::DomainRows(before.rows, device, devices);
+        const int64_t group = PackedGroupBytes(before.dtype, before.cols);
+        const int64_t from = rows.begin / kRowGroup * group, to = CeilDiv(rows.end, kRowGroup) * group;
+        EXPECT_EQ(std::memcmp(after.data + from, before.data + from, static_cast<size_t>(to - from)), 0);
+        for (int64_t row = rows.begin; row < rows.end; ++row) {
+          if (before.scales == nullptr) break;
+          const int64_t blocks = before.dtype == DType::kI8 ? 1 : CeilDiv(before.cols, kScaleBlock);
+          const int64_t at = before.dtype == DType::kI8 ? row : row / kScaleBlock * blocks;
+          EXPECT_EQ(std::memcmp(after.scales + at, before.scales + at, static_cast<size_t>(blocks) * 4), 0) << row;
+          if (before.compensation == nullptr) continue;
+          EXPECT_EQ(after.compensation[row], before.compensation[row]);
+        }
+        return rows;
+      };
+      expect_rows(expert.gate, staged.gate);
+      expect_rows(expert.up, staged.up);
+      const IndexRange rows = expect_rows(expert.down, staged.down);
+      for (int64_t row = rows.begin; row < rows.end; ++row) ++found[static_cast<size_t>(row)];
+      if (expert.down_bias == nullptr) continue;
+      EXPECT_EQ(std::memcmp(staged.down_bias, expert.down_bias, static_cast<size_t>(expert.down.rows) * 4), 0);
+      EXPECT_EQ(std::memcmp(staged.up_bias, expert.up_bias, static_cast<size_t>(expert.up.rows) * 4), 0);
+    }
+    EXPECT_EQ(std::ranges::count(found, 1), expert.down.rows) << "each row on one device";
+    const int64_t alone = ShareImage(expert, 0, 1).bytes;
+    EXPECT_LE(bytes, alone + devices * 4 * 4096) << "images end at multiples of 4096 bytes";
   }
 }
 

@@ -54,7 +54,8 @@ class CudaBatchTest : public StepTest {
     const auto make = [&](const model::ModelWeights& on_device) {
       return engine::CudaBatch::Create(device, spec(), weights_, on_device, kMaxRows, Int8Activations::kPublished);
     };
-    auto forward = BatchForward::Create(spec(), weights_, TestKernels(), pool_, device, make,
+    const std::array<device::Device*, 1> devices = {&device};
+    auto forward = BatchForward::Create(spec(), weights_, TestKernels(), pool_, devices, make,
                                         {.max_rows = kMaxRows, .schedule = schedule, .memory_bytes = memory_bytes});
     if (forward.ok()) (*forward)->set_micro_batch(micro_batch);
     return forward;

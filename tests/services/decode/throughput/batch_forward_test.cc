@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -42,26 +43,32 @@ class BatchForwardTest : public StepTest {
   explicit BatchForwardTest(const weights::ModelSpec& spec = SmallSpec()) : StepTest(Deep(spec)) {}
   explicit BatchForwardTest(const SyntheticOptions& options) : StepTest(Deep(options)) {}
 
-  absl::StatusOr<std::unique_ptr<BatchForward>> Create(device::Device& device, BatchSchedule schedule,
+  // memory_bytes: of each device.
+  absl::StatusOr<std::unique_ptr<BatchForward>> Create(std::span<device::Device* const> devices, BatchSchedule schedule,
                                                        int64_t micro_batch, int64_t memory_bytes) {
-    const auto make = [this](const model::ModelWeights& on_device) {
-      return std::make_unique<engine::HostBatch>(spec(), on_device, TestKernels(), kMaxRows, /*threads=*/2);
+    const auto make = [this, count = static_cast<int>(devices.size())](const model::ModelWeights& on_device) {
+      return std::make_unique<engine::HostBatch>(spec(), on_device, TestKernels(), kMaxRows, /*threads=*/2, count);
     };
-    auto forward = BatchForward::Create(spec(), weights_, TestKernels(), pool_, device, make,
+    auto forward = BatchForward::Create(spec(), weights_, TestKernels(), pool_, devices, make,
                                         {.max_rows = kMaxRows, .schedule = schedule, .memory_bytes = memory_bytes});
     if (forward.ok()) (*forward)->set_micro_batch(micro_batch);
     return forward;
+  }
+  absl::StatusOr<std::unique_ptr<BatchForward>> Create(device::Device& device, BatchSchedule schedule,
+                                                       int64_t micro_batch, int64_t memory_bytes) {
+    const std::array<device::Device*, 1> devices = {&device};
+    return Create(devices, schedule, micro_batch, memory_bytes);
   }
   std::unique_ptr<BatchForward> Create(BatchSchedule schedule, int64_t micro_batch, int64_t memory_bytes) {
     auto forward = Create(*device_, schedule, micro_batch, memory_bytes);
     EXPECT_TRUE(forward.ok()) << forward.status();
     return *std::move(forward);
   }
-  // The least memory with which a step of all sequences runs.
-  int64_t LeastMemory(BatchSchedule schedule) {
+  // The least memory of each of so many devices with which a step of all sequences runs.
+  int64_t LeastMemory(BatchSchedule schedule, size_t devices = 1) {
     int64_t fails = 0, works = int64_t{1} << 28;
     const auto runs = [&](int64_t bytes) {
-      const auto forward = Create(*device_, schedule, kMaxBatch, bytes);
+      const auto forward = Create(Devices(devices), schedule, kMaxBatch, bytes);
       model::Logits logits;
       return forward.ok() && Run(**forward, Step(kMaxBatch), &logits).ok();
     };
@@ -72,8 +79,13 @@ class BatchForwardTest : public StepTest {
     return works;
   }
 
+  std::span<device::Device* const> Devices(size_t count) const { return std::span(devices_).first(count); }
+
   const model::ModelWeights weights_ = model::BindWeights(*model_.segment).value();
   const std::unique_ptr<device::Device> device_ = device::NewHostDevice({});
+  const std::unique_ptr<device::Device> second_ = device::NewHostDevice({});
+  const std::unique_ptr<device::Device> third_ = device::NewHostDevice({});
+  const std::array<device::Device*, 3> devices_ = {device_.get(), second_.get(), third_.get()};
 };
 
 class SchedulesTest : public BatchForwardTest, public testing::WithParamInterface<BatchSchedule> {};
@@ -168,6 +180,81 @@ TEST_P(SchedulesTest, WhateverFailsOnTheDeviceIsReportedAndNothingHangs) {
   }
 }
 
+// Each device has its rows of every expert: two and three of them, for every schedule, share of the experts that stays,
+// and cut.
+TEST_P(SchedulesTest, HasTheEnginesBitsOnSeveralDevices) {
+  for (const size_t count : {2, 3}) {
+    const int64_t least = LeastMemory(GetParam(), count);
+    EXPECT_LT(least, LeastMemory(GetParam()));
+    std::set<int64_t> resident;
+    for (int64_t memory = least; memory <= 2 * least; memory += least / 3) {
+      for (const int64_t micro_batch : {1, 3, 8}) {
+        const auto forward = Create(Devices(count), GetParam(), micro_batch, memory).value();
+        resident.insert(forward->pages().resident());
+        for (const int64_t batch : {3, 8, 8}) {
+          ExpectTheEnginesBits(*forward, Step(batch),
+                               testing::PrintToString(std::tuple(count, memory, micro_batch, batch)));
+        }
+        ExpectTheEnginesBits(*forward, Step(4, 20), "a prompt");
+        for (size_t d = 0; d < count; ++d) {
+          EXPECT_EQ(devices_[d]->memory_used(), forward->device_bytes(d)) << d;
+          EXPECT_LE(forward->device_bytes(d), memory) << d;
+          EXPECT_GT(forward->device_bytes(d), 0) << d;
+        }
+        // All rows once, the scales of a block of rows perhaps twice, and biases on each.
+        if (resident.contains(0) && resident.size() == 1) {
+          const int64_t alone =
+              Create(GetParam(), micro_batch, 2 * least * static_cast<int64_t>(count))->streamed_bytes();
+          EXPECT_TRUE(alone == 0 || forward->streamed_bytes() < alone * 5 / 4) << forward->streamed_bytes();
+        }
+      }
+    }
+    EXPECT_GE(resident.size(), 2u) << "too few different shares of the experts";
+  }
+}
+
+TEST_P(SchedulesTest, HasTheEnginesBitsOnSeveralDevicesWithDelaysInEveryThread) {
+  RandomDelays delay;
+  const auto slow = [&](const std::string&) {
+    delay();
+    return absl::OkStatus();
+  };
+  device::FaultyDevice first(*device_), second(*second_);
+  first.set_fault(slow);
+  second.set_fault(slow);
+  const std::array<device::Device*, 2> devices = {&first, &second};
+  const int64_t memory = LeastMemory(GetParam(), 2);
+  for (const int64_t micro_batch : {1, 3}) {
+    const auto forward = Create(devices, GetParam(), micro_batch, memory).value();
+    for (int i = 0; i < 3; ++i) ExpectTheEnginesBits(*forward, Step(kMaxBatch), "delays");
+  }
+}
+
+TEST_P(SchedulesTest, WhateverFailsOnAnotherDeviceIsReportedAndNothingHangs) {
+  device::FaultyDevice first(*device_), second(*second_);
+  const std::array<device::Device*, 2> devices = {&first, &second};
+  const auto forward = Create(devices, GetParam(), 3, LeastMemory(GetParam(), 2)).value();
+  ExpectTheEnginesBits(*forward, Step(kMaxBatch), "before");
+  for (const std::string operation : {"copy", "record", "wait"}) {
+    std::atomic<int> calls = 0;
+    second.set_fault([&](const std::string& now) {
+      return now == operation && ++calls == 2 ? absl::DataLossError("planted") : absl::OkStatus();
+    });
+    model::Logits logits;
+    const absl::Status status = Run(*forward, Step(kMaxBatch), &logits);
+    second.set_fault([](const std::string&) { return absl::OkStatus(); });
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << operation << ": " << status;
+    ExpectTheEnginesBits(*forward, Step(kMaxBatch), "after " + operation);
+  }
+  second.set_fault([&](const std::string& now) {
+    return now == "copy" || now == "stream" ? absl::InternalError("gone: " + now) : absl::OkStatus();
+  });
+  model::Logits logits;
+  const absl::Status lost = Run(*forward, Step(kMaxBatch), &logits);
+  EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable) << lost;
+  EXPECT_THAT(lost.message(), HasSubstr("a device is lost: gone: stream"));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, SchedulesTest, testing::ValuesIn(kSchedules), NameOfSchedule);
 
 // The places of layers change from step to step where an odd number of them streams.
@@ -192,6 +279,8 @@ TEST_F(BatchForwardTest, SaysWhatDoesNotFit) {
   const int64_t least = LeastMemory(kCgoPipe);
   EXPECT_THAT(Create(*device_, kCgoPipe, 1, least - 8192).status().message(),
               HasSubstr("routed experts of two layers need"));
+  const std::vector<device::Device*> many(static_cast<size_t>(CeilDiv(spec().hidden_size, 64) + 1), device_.get());
+  EXPECT_THAT(Create(many, kCgoPipe, 1, least).status().message(), HasSubstr("one would have none; use at most"));
   const auto small = device::NewHostDevice({.memory_bytes = least - 8192});
   EXPECT_THAT(Create(*small, kCgoPipe, 1, least).status().message(), HasSubstr("device memory wanted"));
 }
@@ -277,6 +366,13 @@ class TypedBatchForwardTest : public TypedRunTest, public BatchForwardTest {
 TEST_P(TypedBatchForwardTest, HasTheEnginesBits) {
   for (const BatchSchedule schedule : {kCgoPipe, kS4}) {
     const auto forward = Create(schedule, 2, LeastMemory(schedule));
+    for (const int64_t chunk : {1, 20}) ExpectTheEnginesBits(*forward, Step(5, chunk), GetParam().name);
+  }
+}
+
+TEST_P(TypedBatchForwardTest, HasTheEnginesBitsOnSeveralDevices) {
+  for (const size_t count : {2, 3}) {
+    const auto forward = Create(Devices(count), kCgoPipe, 2, LeastMemory(kCgoPipe, count)).value();
     for (const int64_t chunk : {1, 20}) ExpectTheEnginesBits(*forward, Step(5, chunk), GetParam().name);
   }
 }

@@ -75,8 +75,9 @@ class Arm {
     const auto make = [&](const model::ModelWeights& on_device) {
       return std::make_unique<engine::HostBatch>(spec, on_device, kernels, flags.sequences, /*threads=*/1);
     };
+    const std::array<device::Device*, 1> devices = {device_.get()};
     forward_ =
-        BatchForward::Create(spec, weights, kernels, pool_, *device_, make,
+        BatchForward::Create(spec, weights, kernels, pool_, devices, make,
                              {.max_rows = flags.sequences, .schedule = schedule, .memory_bytes = flags.device_memory})
             .value();
     MOE_CHECK(device_->memory_used() == forward_->device_bytes());

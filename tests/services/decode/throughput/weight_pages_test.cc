@@ -71,9 +71,9 @@ TEST(WeightPages, AreEqualParts) {
 TEST(WeightPages, AsManyExpertsStayAsFit) {
   const int64_t bytes = 16384;  // of an expert
   const auto resident = [&](int64_t memory) {
-    const auto pages = WeightPages::ForMemory(Experts(4, 6), memory);
-    EXPECT_TRUE(!pages.ok() || pages->device_bytes() <= memory);
-    return pages.ok() ? pages->resident() : -1;
+    const auto most = WeightPages::MostResident(Experts(4, 6), memory);
+    EXPECT_TRUE(!most.ok() || WeightPages(Experts(4, 6), *most).device_bytes() <= memory);
+    return most.value_or(-1);
   };
   EXPECT_EQ(resident(12 * bytes - 1), -1);
   EXPECT_EQ(resident(12 * bytes), 0);      // two layers
