@@ -63,8 +63,8 @@ MAY_INCLUDE |= {
     "services/cli/plan": {"services/cli", "services/cli/model", "base", "process", "tensor", "weights", "device", "model",
                           "experts", "roofline", "text", "checkpoint", "report", "services/*/simulate*.h"},
     "services/cli/routing": {"services/cli", "base", "process", "model", "experts"},
-    "services/cli/paper": {"services/cli", "services/cli/model", "services/cli/plan", "base", "weights", "model", "device", "experts", "roofline", "checkpoint", "report",
-                           "loadtest/bench", "services/*/simulate*.h"},
+    "services/cli/paper": {"services/cli", "services/cli/model", "services/cli/plan", "base", "weights", "model", "device",
+                           "experts", "roofline", "checkpoint", "report", "loadtest/bench", "services/*/simulate*.h"},
 }
 NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|prometheus|nlohmann|spdlog|CLI)/")
 # The toolkit's headers are for device code: callers of kernels include the plain headers beside it.

@@ -7,8 +7,6 @@
 namespace moestro::experts {
 namespace {
 
-constexpr double kNewest = 0.3;  // weight of the last pass in the moving average
-
 double Ratio(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
@@ -18,7 +16,7 @@ double Ratio(int64_t part, int64_t whole) {
 RoutingStatistics::RoutingStatistics(const model::RoutingTraceModel& model)
     : model_(model),
       uses_(static_cast<size_t>(model.moe_layers * model.num_experts)),
-      layers_(static_cast<size_t>(model.moe_layers)),
+      predictor_(model.moe_layers, model.num_experts),
       predictable_(static_cast<size_t>(model.predicted_layers + 1)),
       foreseen_(static_cast<size_t>(model.predicted_layers + 1)) {}
 
@@ -37,7 +35,7 @@ void RoutingStatistics::Add(const model::RoutingStep& step) {
   CountForeseen(step);
 }
 
-std::vector<RoutingStatistics::Class> RoutingStatistics::Classify(const std::vector<double>& loads) const {
+std::vector<RoutingStatistics::Class> RoutingStatistics::Classify(const std::vector<float>& loads) {
   std::vector<size_t> order(loads.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, std::greater<>(), [&](size_t expert) { return loads[expert]; });
@@ -53,26 +51,25 @@ std::vector<RoutingStatistics::Class> RoutingStatistics::Classify(const std::vec
 void RoutingStatistics::CountLoads(const model::RoutingStep& step) {
   const int64_t k = model_.experts_per_token;
   for (int64_t i = 0; i < model_.moe_layers; ++i) {
-    std::vector<double> loads(static_cast<size_t>(model_.num_experts));
+    std::vector<int32_t> rows(static_cast<size_t>(model_.num_experts));
     for (int64_t token = 0; token < std::ssize(step.tokens); ++token) {
       for (int64_t j = 0; j < k; ++j) {
-        ++loads[static_cast<size_t>(step.choices[static_cast<size_t>((token * model_.moe_layers + i) * k + j)].expert)];
+        ++rows[static_cast<size_t>(step.choices[static_cast<size_t>((token * model_.moe_layers + i) * k + j)].expert)];
       }
     }
-    const std::vector<Class> classes = Classify(loads);
-    for (size_t e = 0; e < loads.size(); ++e) {
-      loads_ += static_cast<int64_t>(loads[e]);
-      if (classes[e] == Class::kCold) cold_loads_ += static_cast<int64_t>(loads[e]);
+    const std::vector<Class> classes = Classify({rows.begin(), rows.end()});
+    for (size_t e = 0; e < rows.size(); ++e) {
+      loads_ += rows[e];
+      if (classes[e] == Class::kCold) cold_loads_ += rows[e];
     }
-    Layer& layer = layers_[static_cast<size_t>(i)];
-    if (layer.average.empty()) {
-      layer.average = loads;
-    } else {
+    if (predictor_.Knows(i)) {
+      std::vector<float> averages;
+      for (int64_t e = 0; e < model_.num_experts; ++e) averages.push_back(predictor_.At(i, e));
+      const std::vector<Class> predicted = Classify(averages);
       classed_ += std::ssize(classes);
-      for (size_t e = 0; e < classes.size(); ++e) classed_right_ += classes[e] == layer.predicted[e] ? 1 : 0;
-      for (size_t e = 0; e < loads.size(); ++e) layer.average[e] += kNewest * (loads[e] - layer.average[e]);
+      for (size_t e = 0; e < classes.size(); ++e) classed_right_ += classes[e] == predicted[e] ? 1 : 0;
     }
-    layer.predicted = Classify(layer.average);
+    predictor_.Update(i, rows);
   }
 }
 

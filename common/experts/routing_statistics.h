@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/experts/load_predictor.h"
 #include "common/model/routing_trace.h"
 
 namespace moestro::experts {
@@ -28,23 +29,17 @@ class RoutingStatistics {
   double HottestTenth() const;
   // Share of the choices that fall on cold experts.
   double ColdShare() const;
-  // Share of experts that are hot, warm or cold as foreseen by a moving average of their loads (TriMoE, Eq. 8: 0.3 of
-  // the last pass). 0.54 for a guess.
+  // Share of experts that are hot, warm or cold as foreseen by LoadPredictor. 0.54 for a guess.
   double AverageAccuracy() const;
   // Share of the chosen experts that the `ahead`-th layer before predicted, in layers that have one.
   double Foreseen(int64_t ahead) const;
 
  private:
   enum class Class : uint8_t { kHot, kWarm, kCold };
-  struct Layer {
-    std::vector<double> average;   // moving average of the loads, by expert; empty before the first pass
-    std::vector<Class> predicted;  // from it
-  };
-
   void CountLoads(const model::RoutingStep& step);
   void CountForeseen(const model::RoutingStep& step);
   // By expert. `loads`: of one layer.
-  std::vector<Class> Classify(const std::vector<double>& loads) const;
+  static std::vector<Class> Classify(const std::vector<float>& loads);
 
   const model::RoutingTraceModel model_;
   int64_t passes_ = 0;
@@ -52,7 +47,7 @@ class RoutingStatistics {
   int64_t generated_tokens_ = 0;
   int64_t different_ = 0;      // experts, summed over passes and layers
   std::vector<int64_t> uses_;  // [moe_layers, num_experts]
-  std::vector<Layer> layers_;
+  LoadPredictor predictor_;
   int64_t loads_ = 0;       // choices in passes that generate
   int64_t cold_loads_ = 0;  // of these, of cold experts
   int64_t classed_ = 0;     // experts with a prediction

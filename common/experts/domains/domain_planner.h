@@ -1,0 +1,65 @@
+// A pass over a layer from its rows to a plan: what is foreseen moves experts, the scheduler plans with where they lie
+// then, and the rows that came are what the next pass is foreseen from. TriMoE, Fig. 4 (b).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/experts/domains/migrations.h"
+#include "common/experts/domains/schedulers.h"
+#include "common/experts/load_predictor.h"
+
+namespace moestro::experts {
+
+class DomainPlanner {  // not thread-safe
+ public:
+  struct Options {
+    int64_t layers = 0;
+    int64_t experts = 0;
+    int64_t slots = 0;  // of the device, in each layer: 0 to kMostSlots
+    DomainSchedule schedule = DomainSchedule::kTriDomain;
+    bool prefetch = true;
+    bool relayout = true;
+  };
+  DomainPlanner(const Options& options, const DomainCosts& costs);
+
+  // Off-line: the layer's layout, from the loads of a recording by expert.
+  void Place(int64_t layer, std::span<const float> loads);
+  // A pass that is not planned.
+  void Learn(int64_t layer, std::span<const int32_t> rows) { predictor_.Update(layer, rows); }
+
+  struct Pass {
+    DomainState state;
+    const DomainPlan& plan;
+    std::span<const Migration> migrations;  // before the layer
+    double exposed = 0;                     // seconds by which these delayed it
+    int64_t foreseen = 0;                   // experts that are wanted where the foreseen loads want them, too
+  };
+  // `window`: seconds before the layer's experts, of attention and dense layers. Valid until the next call.
+  Pass Next(int64_t layer, std::span<const int32_t> rows, double window);
+
+  std::span<const ExpertPlace> places(int64_t layer) const;
+  // Of averages and places.
+  int64_t bytes() const;
+
+ private:
+  std::span<ExpertPlace> PlacesOf(int64_t layer);
+  std::span<const float> Foreseen(int64_t layer);
+  int64_t CountForeseen(std::span<const int32_t> rows);
+
+  const Options options_;
+  const DomainCosts costs_;
+  LoadPredictor predictor_;
+  std::vector<ExpertPlace> places_;  // [layers, experts]
+  MigrationPlanner migrations_;
+  const std::unique_ptr<DomainScheduler> scheduler_;
+  DomainPlan plan_;
+  // By expert.
+  std::vector<float> loads_;
+  std::vector<Domain> foreseen_;
+  std::vector<Domain> wanted_;
+};
+
+}  // namespace moestro::experts
