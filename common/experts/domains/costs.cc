@@ -25,15 +25,15 @@ DomainCosts CostsOf(const DomainRates& rates, double elements, double bytes, Con
   MOE_CHECK(rates.dimms >= 1 && rates.dimms <= kMostDimms);
   const double flops = 2 * elements;
   const auto dimms = static_cast<double>(rates.dimms);
-  const double share = rates.cpu.bytes_per_second / dimms;  // of a DIMM, in the host's bandwidth
-  const double taken = contention == Contention::kInternal ? rates.dimm.bytes_per_second : share;
+  const double taken =
+      contention == Contention::kInternal ? rates.dimm.bytes_per_second : rates.dimm_host_bytes_per_second;
   return {.dimms = rates.dimms,
           .gpu = Roofline(flops, rates.gpu.flops_per_second, bytes / rates.gpu.bytes_per_second),
           .cpu = Roofline(flops, rates.cpu.flops_per_second, 0),
           .near = Roofline(flops, rates.dimm.flops_per_second, 0),
           .bus = bytes / rates.bus_bytes_per_second,
           .read_striped = bytes / rates.cpu.bytes_per_second,
-          .read_localised = bytes / share,
+          .read_localised = bytes / rates.dimm_host_bytes_per_second,
           .near_read = bytes / rates.dimm.bytes_per_second,
           .busy_striped = bytes / dimms / taken,
           .busy_localised = bytes / taken,

@@ -31,18 +31,19 @@ struct DomainRates {
     double bytes_per_second = 0;  // from its own memory
   };
   Processor gpu;
-  Processor cpu;                     // of all DIMMs together: each has an equal share
-  Processor dimm;                    // of one, within it
-  int64_t dimms = 0;                 // 1 to kMostDimms
-  double bus_bytes_per_second = 0;   // from the host's memory to the device
-  double link_bytes_per_second = 0;  // between DIMMs: what one gives or takes over all its links
+  Processor cpu;                          // from all DIMMs together, evenly
+  Processor dimm;                         // of one, within it
+  int64_t dimms = 0;                      // 1 to kMostDimms
+  double dimm_host_bytes_per_second = 0;  // from one DIMM to the host: its channel's rate
+  double bus_bytes_per_second = 0;        // from the host's memory to the device
+  double link_bytes_per_second = 0;       // between DIMMs: what one gives or takes over all its links
 };
 
 // What a read of an expert by the device or the CPU takes from a DIMM's own processor, which then waits (Eq. 6). The
 // paper does not say.
 enum class Contention {
   kInternal,  // the bytes at the DIMM's internal rate: its ranks work in parallel, and a burst occupies one
-  kHost,      // the bytes at the host's rate: the DIMM does nothing else meanwhile
+  kHost,      // the bytes at the channel's rate: the DIMM does nothing else meanwhile
 };
 
 // Seconds of one expert.

@@ -25,10 +25,9 @@ class DomainPlanner {  // not thread-safe
   };
   DomainPlanner(const Options& options, const DomainCosts& costs);
 
-  // Off-line: the layer's layout, from the loads of a recording by expert.
-  void Place(int64_t layer, std::span<const float> loads);
-  // A pass that is not planned.
-  void Learn(int64_t layer, std::span<const int32_t> rows) { predictor_.Update(layer, rows); }
+  // Off-line: the layer's layout, from recorded passes, the rows of one by expert. Places experts by their mean loads.
+  // Of the numbers of striped experts, in steps of a sixteenth, takes the one with which these passes end first.
+  void Place(int64_t layer, std::span<const std::span<const int32_t>> recorded);
 
   struct Pass {
     DomainState state;
@@ -46,18 +45,20 @@ class DomainPlanner {  // not thread-safe
 
  private:
   std::span<ExpertPlace> PlacesOf(int64_t layer);
-  std::span<const float> Foreseen(int64_t layer);
-  int64_t CountForeseen(std::span<const int32_t> rows);
+  void Foresee(int64_t layer);
+  int64_t CountForeseen(int64_t layer, std::span<const int32_t> rows);
 
   const Options options_;
   const DomainCosts costs_;
   LoadPredictor predictor_;
   std::vector<ExpertPlace> places_;  // [layers, experts]
+  std::vector<int64_t> striped_;     // wanted so, by layer
   MigrationPlanner migrations_;
   const std::unique_ptr<DomainScheduler> scheduler_;
   DomainPlan plan_;
   // By expert.
   std::vector<float> loads_;
+  std::vector<int32_t> rows_;  // loads_, whole
   std::vector<Domain> foreseen_;
   std::vector<Domain> wanted_;
 };

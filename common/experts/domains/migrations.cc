@@ -31,52 +31,28 @@ MigrationPlanner::MigrationPlanner(const Options& options, const DomainCosts& co
   occupied_.resize(dimms);
 }
 
-double MigrationPlanner::OnHost(int32_t rows) const {
-  if (rows == 0) return 0;
-  const ExpertSeconds seconds = SecondsOf(costs_, rows, ExpertPlace());
-  return options_.used.cpu ? seconds.cpu : seconds.gpu;
-}
-
 double MigrationPlanner::Near(int32_t rows) const { return rows == 0 ? 0 : SecondsOf(costs_, rows, {.dimm = 0}).near; }
 
-double MigrationPlanner::Share(int32_t rows, ExpertPlace place) const {
-  if (rows == 0) return 0;
+double MigrationPlanner::Shared(int32_t rows, ExpertPlace place, Domain domain) const {
+  if (rows == 0 || domain == Domain::kNone) return 0;
   const ExpertSeconds seconds = SecondsOf(costs_, rows, place);
-  double least = seconds.gpu;
-  if (options_.used.cpu) least = std::min(least, seconds.cpu);
-  if (options_.used.near) least = std::min(least, seconds.near / static_cast<double>(costs_.dimms));
-  return least;
+  if (domain == Domain::kNear) return seconds.near / static_cast<double>(costs_.dimms);
+  return domain == Domain::kGpu ? seconds.gpu : seconds.cpu;
 }
 
-void MigrationPlanner::Wanted(std::span<const float> loads, std::span<Domain> wanted) {
+void MigrationPlanner::Wanted(std::span<const float> loads, int64_t striped, std::span<Domain> wanted) {
   MOE_CHECK(std::ssize(loads) == options_.experts && std::ssize(wanted) == options_.experts);
   std::iota(order_.begin(), order_.end(), 0);
   std::ranges::sort(order_, {}, [&](int32_t expert) { return std::pair(-loads[static_cast<size_t>(expert)], expert); });
-  const auto rows = [&](size_t rank) { return WholeRows(loads[static_cast<size_t>(order_[rank])]); };
-  const auto hot = static_cast<size_t>(std::min(options_.slots, options_.experts));
-  const auto dimms = static_cast<double>(costs_.dimms);
-  size_t cut = order_.size();  // ranks from here on are localised
-  if (options_.used.near) {
-    double host = 0, near = 0;
-    for (size_t rank = hot; rank < order_.size(); ++rank) near += Near(rows(rank)) / dimms;
-    double least = near;
-    cut = hot;
-    for (size_t rank = hot; rank < order_.size(); ++rank) {
-      host += OnHost(rows(rank));
-      near += (rows(rank) > 0 ? costs_.busy_striped : 0) - Near(rows(rank)) / dimms;
-      if (std::max(host, near) < least) {
-        least = std::max(host, near);
-        cut = rank + 1;
-      }
-    }
-  }
-  for (size_t rank = 0; rank < order_.size(); ++rank) {
-    wanted[static_cast<size_t>(order_[rank])] = rank < hot ? Domain::kGpu : rank < cut ? Domain::kCpu : Domain::kNear;
+  for (int64_t rank = 0; rank < options_.experts; ++rank) {
+    Domain& domain = wanted[static_cast<size_t>(order_[static_cast<size_t>(rank)])];
+    domain = rank < options_.slots ? Domain::kGpu : Domain::kNear;
+    if (domain == Domain::kNear && (rank < options_.slots + striped || !options_.used.near)) domain = Domain::kCpu;
   }
 }
 
-void MigrationPlanner::Place(std::span<const float> loads, std::span<ExpertPlace> places) {
-  Wanted(loads, wanted_);
+void MigrationPlanner::Place(std::span<const float> loads, int64_t striped, std::span<ExpertPlace> places) {
+  Wanted(loads, striped, wanted_);
   std::ranges::fill(near_, 0);
   int8_t slots = 0;
   for (const int32_t expert : order_) {  // the longest first, each to the DIMM that has the least
@@ -93,10 +69,11 @@ void MigrationPlanner::Place(std::span<const float> loads, std::span<ExpertPlace
 
 int64_t MigrationPlanner::IdlestDimm() const { return std::ranges::min_element(near_) - near_.begin(); }
 
-void MigrationPlanner::FindPrefetches(std::span<const ExpertPlace> places) {
+void MigrationPlanner::FindPrefetches(std::span<const Domain> planned, std::span<const ExpertPlace> places) {
   for (size_t i = 0; i < places.size(); ++i) {
     if (wanted_[i] != Domain::kGpu || places[i].held()) continue;
-    const double benefit = Share(rows_[i], places[i]) - Share(rows_[i], {.dimm = places[i].dimm, .slot = 0});
+    const double benefit =
+        Shared(rows_[i], places[i], planned[i]) - Shared(rows_[i], {.dimm = places[i].dimm, .slot = 0}, Domain::kGpu);
     migrations_.push_back({.kind = Migration::Kind::kPrefetch,
                            .from = places[i].dimm,
                            .expert = static_cast<int32_t>(i),
@@ -104,16 +81,17 @@ void MigrationPlanner::FindPrefetches(std::span<const ExpertPlace> places) {
   }
 }
 
-void MigrationPlanner::FindRelayouts(std::span<const ExpertPlace> places) {
+void MigrationPlanner::FindRelayouts(std::span<const Domain> planned, std::span<const ExpertPlace> places) {
   for (const int32_t expert : order_) {
     const auto i = static_cast<size_t>(expert);
     if (places[i].held()) continue;
-    const double now = Share(rows_[i], places[i]);
+    const double now = Shared(rows_[i], places[i], planned[i]);
     if (wanted_[i] == Domain::kCpu && !places[i].striped()) {
-      migrations_.push_back({.kind = Migration::Kind::kStripe,
-                             .from = places[i].dimm,
-                             .expert = expert,
-                             .benefit = now - Share(rows_[i], ExpertPlace())});
+      migrations_.push_back(
+          {.kind = Migration::Kind::kStripe,
+           .from = places[i].dimm,
+           .expert = expert,
+           .benefit = now - Shared(rows_[i], ExpertPlace(), options_.used.cpu ? Domain::kCpu : Domain::kGpu)});
     } else if (wanted_[i] == Domain::kNear && places[i].striped()) {
       lies_[i] = static_cast<int8_t>(IdlestDimm());
       moves_[i] = true;
@@ -121,7 +99,7 @@ void MigrationPlanner::FindRelayouts(std::span<const ExpertPlace> places) {
       migrations_.push_back({.kind = Migration::Kind::kLocalise,
                              .to = lies_[i],
                              .expert = expert,
-                             .benefit = now - Share(rows_[i], {.dimm = lies_[i]})});
+                             .benefit = now - Shared(rows_[i], {.dimm = lies_[i]}, Domain::kNear)});
     }
   }
 }
@@ -210,15 +188,16 @@ void MigrationPlanner::CarryOut(const Migration& migration, std::span<const floa
   place.slot = std::exchange(victim->slot, ExpertPlace::kNotHeld);
 }
 
-std::span<const Migration> MigrationPlanner::Migrate(std::span<const float> loads, double window,
+std::span<const Migration> MigrationPlanner::Migrate(std::span<const float> loads, int64_t striped,
+                                                     std::span<const Domain> planned, double window,
                                                      std::span<ExpertPlace> places) {
   migrations_.clear();
   exposed_ = bus_ = 0;
   std::ranges::fill(links_, 0);
   if (!options_.prefetch && !options_.relayout) return {};
-  Wanted(loads, wanted_);
+  Wanted(loads, striped, wanted_);
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = WholeRows(loads[i]);
-  if (options_.prefetch) FindPrefetches(places);
+  if (options_.prefetch) FindPrefetches(planned, places);
   if (options_.relayout && options_.used.near) {
     std::ranges::fill(near_, 0);
     moves_.assign(moves_.size(), false);
@@ -227,7 +206,7 @@ std::span<const Migration> MigrationPlanner::Migrate(std::span<const float> load
       lies_[i] = near ? places[i].dimm : ExpertPlace::kStriped;
       if (near && !places[i].striped()) near_[static_cast<size_t>(lies_[i])] += Near(rows_[i]);
     }
-    FindRelayouts(places);
+    FindRelayouts(planned, places);
     FindMoves();
   }
   std::ranges::sort(migrations_, {}, [](const Migration& m) { return std::pair(-m.benefit, m.expert); });

@@ -1,9 +1,8 @@
 // Where experts' weights should lie for the loads that are foreseen, and which of them move there before a layer
 // begins: TriMoE, section 4.3.
 //
-// Wanted: the experts of most rows on the device, as many as it has slots for; then experts striped for the CPU
-// (without one, for the device's loads); the others localised on DIMMs. The cut between these two is where both would
-// end together, the DIMMs with what reads take from them.
+// Wanted: the experts of most rows on the device, as many as it has slots for; the next ones striped, for the CPU or
+// the device's loads; the others localised on DIMMs.
 #pragma once
 
 #include <cstdint>
@@ -40,29 +39,33 @@ class MigrationPlanner {  // not thread-safe: keeps its memory
   // The costs must outlive it.
   MigrationPlanner(const Options& options, const DomainCosts& costs);
 
-  // kGpu: in a slot, kCpu: striped, kNear: localised; by expert. `loads` may be fractions; they count as whole rows.
-  void Wanted(std::span<const float> loads, std::span<Domain> wanted);
+  // kGpu: in a slot, kCpu: striped, `striped` of them, kNear: localised; by expert. Of equal loads the lower id first.
+  void Wanted(std::span<const float> loads, int64_t striped, std::span<Domain> wanted);
   // The initial layout, from loads of a recording: all as wanted, localised experts evenly over the DIMMs.
-  void Place(std::span<const float> loads, std::span<ExpertPlace> places);
+  void Place(std::span<const float> loads, int64_t striped, std::span<ExpertPlace> places);
 
   // Ranks what is not as wanted by benefit, and carries out what pays. DIMMs' links and the bus work at the same time,
   // each on one thing after the other, beside attention and dense layers of `window` seconds. What takes longer than
   // the window delays the layer, so a migration must bring more than that.
   //
-  // The benefit is what the expert takes off its domain, a DIMM's seconds shared by all DIMMs; of a move what the
-  // busiest DIMM gets done earlier. The makespan itself is no measure: a refined plan's domains end nearly together, so
-  // no single expert shortens it.
-  std::span<const Migration> Migrate(std::span<const float> loads, double window, std::span<ExpertPlace> places);
+  // The benefit is what the expert takes in `planned`, the plan for the foreseen loads without migrations, less what it
+  // takes where it is wanted. Seconds of a DIMM count as shared by all DIMMs, as other experts can go to the others. Of
+  // a move the benefit is what the busiest DIMM gets done earlier. The makespan itself is no measure: a refined plan's
+  // domains end nearly together, so no single expert shortens it.
+  //
+  // `loads` may be fractions; they count as whole rows.
+  std::span<const Migration> Migrate(std::span<const float> loads, int64_t striped, std::span<const Domain> planned,
+                                     double window, std::span<ExpertPlace> places);
   // Seconds by which the last ones exceeded the window.
   double exposed() const { return exposed_; }
 
  private:
-  double OnHost(int32_t rows) const;                    // of a striped expert, on what reads it
-  double Near(int32_t rows) const;                      // of a localised one, on its DIMM
-  double Share(int32_t rows, ExpertPlace place) const;  // of the domain where it takes least
+  double Near(int32_t rows) const;  // of a localised one, on its DIMM
+  // Of an expert in a domain; those of a DIMM shared by all.
+  double Shared(int32_t rows, ExpertPlace place, Domain domain) const;
 
-  void FindPrefetches(std::span<const ExpertPlace> places);
-  void FindRelayouts(std::span<const ExpertPlace> places);
+  void FindPrefetches(std::span<const Domain> planned, std::span<const ExpertPlace> places);
+  void FindRelayouts(std::span<const Domain> planned, std::span<const ExpertPlace> places);
   void FindMoves();
   int64_t IdlestDimm() const;
   bool Occupy(const Migration& migration, ExpertPlace place, double window);  // false: it does not pay

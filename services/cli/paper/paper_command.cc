@@ -12,6 +12,7 @@
 #include "services/cli/paper/moe_lightning/moe_lightning.h"
 #include "services/cli/paper/osdi/osdi.h"
 #include "services/cli/paper/report.h"
+#include "services/cli/paper/trimoe/trimoe.h"
 
 namespace moestro::cli {
 namespace {
@@ -99,6 +100,38 @@ void AddHybriMoE(CLI::App& paper, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return HybriMoE(*flags); }});
 }
 
+struct TriMoeFlags {
+  std::string figure;
+  std::string out_dir;
+  std::string machines = "deploy/hardware";
+  std::string contention = "internal";
+};
+
+absl::Status TriMoe(const TriMoeFlags& flags) {
+  absl::StatusOr<NearDataMachine> machine = ReadTriMoeMachine(flags.machines);
+  MOE_RETURN_IF_ERROR(Annotate(machine.status(), "--machines"));
+  const auto contention = flags.contention == "internal" ? experts::Contention::kInternal : experts::Contention::kHost;
+  return Show(MakeTriMoeReport(*machine, contention, flags.figure), flags.out_dir);
+}
+
+void AddTriMoe(CLI::App& paper, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<TriMoeFlags>();
+  CLI::App* command = paper.add_subcommand(
+      "trimoe",
+      "\"TriMoE: Augmenting GPU with AMX-Enabled CPU and DIMM-NDP for High-Throughput MoE Inference via Offloading\", "
+      "by plans on its machine");
+  command->add_option("--figure", flags->figure, "Only this figure or table")->check(CLI::IsMember(TriMoeFigures()));
+  command->add_option("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
+  command->add_option("--machines", flags->machines, "Directory of the paper's machine (deploy/hardware)");
+  command
+      ->add_option(
+          "--contention", flags->contention,
+          "What reads by GPU and CPU take from a DIMM's processor: the bytes at the DIMM's internal rate, or at "
+          "the host's")
+      ->check(CLI::IsMember({"internal", "host"}));
+  commands.push_back({command, [flags] { return TriMoe(*flags); }});
+}
+
 }  // namespace
 
 void AddPaperCommand(CLI::App& app, std::vector<Command>& commands) {
@@ -117,6 +150,7 @@ void AddPaperCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return Osdi(*flags); }});
   AddMoeLightning(*paper, commands);
   AddHybriMoE(*paper, commands);
+  AddTriMoe(*paper, commands);
 }
 
 }  // namespace moestro::cli

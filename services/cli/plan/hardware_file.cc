@@ -46,8 +46,14 @@ constexpr const char* kNumbers[] = {
     "levels.cpu.bf16_linear_fraction",
     "levels.cpu.attention_fraction",
     "levels.cpu.phase_seconds",
+    "levels.dimm.count",
+    "levels.dimm.memory_bytes_per_second",
+    "levels.dimm.host_bytes_per_second",
+    "levels.dimm.bf16_flops_per_second",
     "links.bus.bytes_per_second",
     "links.bus.seconds",
+    "links.dimm.count",
+    "links.dimm.bytes_per_second",
     "links.sockets.bytes_per_second",
     "kernels.fp8_flops_per_second",
     "kernels.fp8_linear_fraction",
@@ -218,6 +224,35 @@ absl::Status Fill(const Fields& fields, roofline::Machine* machine) {
   return absl::OkStatus();
 }
 
+absl::Status Fill(const Fields& fields, NearDataMachine* machine) {
+  machine->name = fields.texts.at("name");
+  experts::DomainRates& rates = machine->rates;
+  double gpu_fraction = 0, cpu_fraction = 0, dimms = 0, link = 0;
+  MOE_RETURN_IF_ERROR(Take(fields, {{"levels.gpu.memory_bytes", &machine->gpu_memory_bytes},
+                                    {"levels.gpu.memory_bytes_per_second", &rates.gpu.bytes_per_second},
+                                    {"levels.gpu.bf16_flops_per_second", &rates.gpu.flops_per_second},
+                                    {"levels.gpu.memory_fraction", &gpu_fraction},
+                                    {"levels.cpu.memory_bytes_per_second", &rates.cpu.bytes_per_second},
+                                    {"levels.cpu.bf16_flops_per_second", &rates.cpu.flops_per_second},
+                                    {"levels.cpu.bf16_linear_fraction", &cpu_fraction},
+                                    {"levels.dimm.count", &dimms},
+                                    {"levels.dimm.memory_bytes_per_second", &rates.dimm.bytes_per_second},
+                                    {"levels.dimm.host_bytes_per_second", &rates.dimm_host_bytes_per_second},
+                                    {"levels.dimm.bf16_flops_per_second", &rates.dimm.flops_per_second},
+                                    {"links.bus.bytes_per_second", &rates.bus_bytes_per_second},
+                                    {"links.dimm.count", &machine->dimm_links},
+                                    {"links.dimm.bytes_per_second", &link}}));
+  if (dimms < 1 || dimms > experts::kMostDimms) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'levels.dimm.count' is ", dimms, ", expected 1 to ", experts::kMostDimms));
+  }
+  rates.gpu.bytes_per_second *= gpu_fraction;
+  rates.cpu.flops_per_second *= cpu_fraction;
+  rates.dimms = static_cast<int64_t>(dimms);
+  rates.link_bytes_per_second = machine->dimm_links * link;
+  return absl::OkStatus();
+}
+
 template <typename Machine>
 absl::StatusOr<Machine> ReadMachine(const std::string& path) {
   MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
@@ -238,5 +273,9 @@ absl::StatusOr<roofline::CpuMachine> ReadCpuMachineFile(const std::string& path)
 }
 
 absl::StatusOr<roofline::Machine> ReadLevels(const std::string& path) { return ReadMachine<roofline::Machine>(path); }
+
+absl::StatusOr<NearDataMachine> ReadNearDataMachine(const std::string& path) {
+  return ReadMachine<NearDataMachine>(path);
+}
 
 }  // namespace moestro::cli

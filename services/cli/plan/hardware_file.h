@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/sim/hardware.h"
+#include "common/experts/domains/costs.h"
 #include "common/roofline/cpu_seconds.h"
 #include "common/roofline/roofline.h"
 #include "common/tensor/dtype.h"
@@ -24,6 +25,14 @@ struct GpuMachine {
   }
 };
 
+// A device, a CPU, and processors on the CPU's DIMMs.
+struct NearDataMachine {
+  std::string name;
+  double gpu_memory_bytes = 0;
+  experts::DomainRates rates;  // with the fractions that the file has
+  double dimm_links = 0;       // of each DIMM, to others
+};
+
 // JSON of version 2 (deploy/hardware/README.md): levels, links and, for GPUs, `kernels`, the fractions that this
 // project's kernels reach. Each function needs some of the fields; the file may have others. INVALID_ARGUMENT names the
 // file and the field: absent, unknown, or not a positive number; or says how to convert a file of version 1. NOT_FOUND
@@ -33,5 +42,6 @@ absl::StatusOr<GpuMachine> ReadHardwareFile(const std::string& path);
 absl::StatusOr<roofline::CpuMachine> ReadCpuMachineFile(const std::string& path);
 // A device and its host, at their full rates.
 absl::StatusOr<roofline::Machine> ReadLevels(const std::string& path);
+absl::StatusOr<NearDataMachine> ReadNearDataMachine(const std::string& path);
 
 }  // namespace moestro::cli

@@ -7,12 +7,13 @@
 namespace moestro::experts {
 namespace {
 
-// An expert of 100 weights and 200 bytes on four DIMMs. Over the bus 20 s, by the host 2 s striped and 8 s localised,
+// An expert of 100 weights and 200 bytes on four DIMMs. Over the bus 20 s, by the host 2 s striped and 4 s localised,
 // by its DIMM 1 s.
 constexpr DomainRates kRates = {.gpu = {4000, 400},
                                 .cpu = {1000, 100},
                                 .dimm = {100, 200},
                                 .dimms = 4,
+                                .dimm_host_bytes_per_second = 50,
                                 .bus_bytes_per_second = 10,
                                 .link_bytes_per_second = 50};
 constexpr ExpertPlace kStriped = {}, kHeld = {.slot = 3}, kLocalised = {.dimm = 2};
@@ -31,13 +32,13 @@ TEST(DomainCosts, MissedExpertsTakeTheLongestOfComputingBusAndMemory) {
   quick_bus.bus_bytes_per_second = 1000;
   const DomainCosts quick = CostsOf(quick_bus, 100, 200, Contention::kInternal);
   EXPECT_DOUBLE_EQ(SecondsOf(quick, 1, kStriped).gpu, 2) << "all DIMMs";
-  EXPECT_DOUBLE_EQ(SecondsOf(quick, 1, kLocalised).gpu, 8) << "one DIMM";
+  EXPECT_DOUBLE_EQ(SecondsOf(quick, 1, kLocalised).gpu, 4) << "one DIMM";
 }
 
 TEST(DomainCosts, TheCpuComputesOrReads) {
   const DomainCosts costs = CostsOf(kRates, 100, 200, Contention::kInternal);
   EXPECT_DOUBLE_EQ(SecondsOf(costs, 1, kStriped).cpu, 2);
-  EXPECT_DOUBLE_EQ(SecondsOf(costs, 1, kLocalised).cpu, 8);
+  EXPECT_DOUBLE_EQ(SecondsOf(costs, 1, kLocalised).cpu, 4);
   EXPECT_DOUBLE_EQ(SecondsOf(costs, 50, kStriped).cpu, 10);
 }
 
@@ -56,8 +57,8 @@ TEST(DomainCosts, ContentionAtTheInternalRateOrTheHosts) {
   EXPECT_DOUBLE_EQ(internal.busy_striped, 50.0 / 200);
   EXPECT_DOUBLE_EQ(internal.busy_localised, 200.0 / 200);
   const DomainCosts host = CostsOf(kRates, 100, 200, Contention::kHost);
-  EXPECT_DOUBLE_EQ(host.busy_striped, 50.0 / 25);
-  EXPECT_DOUBLE_EQ(host.busy_localised, 200.0 / 25);
+  EXPECT_DOUBLE_EQ(host.busy_striped, 50.0 / 50);
+  EXPECT_DOUBLE_EQ(host.busy_localised, 200.0 / 50);
   EXPECT_DOUBLE_EQ(host.link, 4);
 }
 

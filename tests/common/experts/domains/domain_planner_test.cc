@@ -15,6 +15,7 @@ constexpr DomainRates kRates = {.gpu = {800e12, 1e12},
                                 .cpu = {40e12, 307e9},
                                 .dimm = {256e9, 154e9},
                                 .dimms = 16,
+                                .dimm_host_bytes_per_second = 38e9,
                                 .bus_bytes_per_second = 64e9,
                                 .link_bytes_per_second = 75e9};
 constexpr double kElements = 20e6, kWindow = 6e-4;
@@ -37,8 +38,7 @@ double Total(const DomainPlanner::Options& options) {
   std::mt19937 random(1);
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     const std::vector<int32_t> rows = Rows(random, 0, layer);
-    planner.Place(layer, std::vector<float>(rows.begin(), rows.end()));
-    planner.Learn(layer, rows);
+    planner.Place(layer, std::vector<std::span<const int32_t>>{rows});
   }
   double total = 0;
   for (int pass = 0; pass < 40; ++pass) {

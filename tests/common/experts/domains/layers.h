@@ -35,6 +35,7 @@ inline DomainLayer RandomDomainLayer(std::mt19937& random, int64_t max_experts, 
                  .cpu = {around(40e12), around(300e9)},
                  .dimm = {around(256e9), around(150e9)},
                  .dimms = dimms,
+                 .dimm_host_bytes_per_second = around(38e9),
                  .bus_bytes_per_second = around(64e9),
                  .link_bytes_per_second = around(25e9)};
   layer.elements = around(20e6);
@@ -66,8 +67,8 @@ struct DomainOutcome {
 inline DomainOutcome CarryOut(const DomainLayer& layer, const DomainPlan& plan) {
   DomainOutcome outcome;
   const auto dimms = static_cast<size_t>(layer.rates.dimms);
-  const double flops = 2 * layer.elements, share = layer.rates.cpu.bytes_per_second / static_cast<double>(dimms);
-  const double taken = layer.contention == Contention::kHost ? share : layer.rates.dimm.bytes_per_second;
+  const double flops = 2 * layer.elements, channel = layer.rates.dimm_host_bytes_per_second;
+  const double taken = layer.contention == Contention::kHost ? channel : layer.rates.dimm.bytes_per_second;
   struct Reading {
     double begin = 0;
     double end = 0;
@@ -99,7 +100,7 @@ inline DomainOutcome CarryOut(const DomainLayer& layer, const DomainPlan& plan) 
     double seconds =
         domain == Domain::kGpu ? layer.costs.gpu.At(layer.rows[i]) : rows * flops / layer.rates.cpu.flops_per_second;
     if (reads) {
-      seconds = std::max(seconds, layer.bytes / (place.striped() ? layer.rates.cpu.bytes_per_second : share));
+      seconds = std::max(seconds, layer.bytes / (place.striped() ? layer.rates.cpu.bytes_per_second : channel));
       if (domain == Domain::kGpu) seconds = std::max(seconds, layer.bytes / layer.rates.bus_bytes_per_second);
     }
     now += seconds;

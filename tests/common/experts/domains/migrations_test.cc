@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 namespace moestro::experts {
@@ -14,6 +15,7 @@ using testing::IsEmpty;
 
 using Kind = Migration::Kind;
 
+constexpr int64_t kStriped = 2;
 constexpr double kWide = 1e9;  // a window that everything fits
 constexpr DomainsUsed kAll = {.cpu = true, .near = true};
 
@@ -45,6 +47,16 @@ MigrationPlanner Planner(int64_t experts, int64_t slots, DomainsUsed used = kAll
                           Costs());
 }
 
+// With the plan of TriMoE's scheduler for these loads.
+std::span<const Migration> Migrate(MigrationPlanner& planner, const std::vector<float>& loads, double window,
+                                   std::vector<ExpertPlace>& places, int64_t striped) {
+  std::vector<int32_t> rows;
+  for (const float load : loads) rows.push_back(static_cast<int32_t>(std::lround(load)));
+  DomainPlan plan;
+  NewDomainScheduler(DomainSchedule::kTriDomain, std::ssize(rows), Costs().dimms)->Plan({Costs(), rows, places}, plan);
+  return planner.Migrate(loads, striped, plan.domains, window, places);
+}
+
 std::vector<Kind> Kinds(std::span<const Migration> migrations) {
   std::vector<Kind> kinds;
   for (const Migration& migration : migrations) kinds.push_back(migration.kind);
@@ -54,11 +66,10 @@ std::vector<Kind> Kinds(std::span<const Migration> migrations) {
 TEST(Migrations, HotOnTheDeviceWarmStripedColdLocalised) {
   const std::vector<float> loads = {1, 90, 1, 20, 1, 30, 1, 1};
   std::vector<Domain> wanted(8);
-  Planner(8, 1).Wanted(loads, wanted);
-  // The CPU ends at 4 with two experts. A third there would end at 6; the DIMMs end with five at 5 / 4 and two reads.
+  Planner(8, 1).Wanted(loads, kStriped, wanted);
   EXPECT_THAT(wanted, ElementsAre(Domain::kNear, Domain::kGpu, Domain::kNear, Domain::kCpu, Domain::kNear, Domain::kCpu,
                                   Domain::kNear, Domain::kNear));
-  Planner(8, 1, {.cpu = true}).Wanted(loads, wanted);
+  Planner(8, 1, {.cpu = true}).Wanted(loads, kStriped, wanted);
   EXPECT_EQ(std::ranges::count(wanted, Domain::kNear), 0);
 }
 
@@ -67,7 +78,7 @@ TEST(Migrations, TheInitialLayoutIsEven) {
   for (size_t i = 0; i < loads.size(); ++i) loads[i] = static_cast<float>(i % 3);
   std::vector<ExpertPlace> places(64);
   MigrationPlanner planner = Planner(64, 4);
-  planner.Place(loads, places);
+  planner.Place(loads, kStriped, places);
   std::vector<double> seconds(4);
   std::vector<int> slots;
   for (size_t i = 0; i < places.size(); ++i) {
@@ -76,18 +87,18 @@ TEST(Migrations, TheInitialLayoutIsEven) {
   }
   EXPECT_THAT(slots, testing::UnorderedElementsAre(0, 1, 2, 3));
   EXPECT_LE(std::ranges::max(seconds) - std::ranges::min(seconds), 2);
-  EXPECT_THAT(planner.Migrate(loads, kWide, places), IsEmpty()) << "all is as wanted";
+  EXPECT_THAT(Migrate(planner, loads, kWide, places, kStriped), IsEmpty()) << "all is as wanted";
 }
 
 TEST(Migrations, EachKindWhenTheLoadsChange) {
   std::vector<ExpertPlace> places(8);
   MigrationPlanner planner = Planner(8, 1);
-  planner.Place(std::vector<float>{1, 90, 1, 20, 1, 30, 1, 1}, places);
+  planner.Place(std::vector<float>{1, 90, 1, 20, 1, 30, 1, 1}, kStriped, places);
   const int8_t lay = places[0].dimm;
   ASSERT_FALSE(places[0].striped());
   // 0 is hot now, 1 is cold, 3 is cold and striped, 2 is warm and localised.
   const std::vector<float> loads = {90, 1, 25, 1, 1, 30, 1, 1};
-  const auto migrations = planner.Migrate(loads, kWide, places);
+  const auto migrations = Migrate(planner, loads, kWide, places, kStriped);
   EXPECT_THAT(Kinds(migrations), testing::IsSupersetOf({Kind::kPrefetch, Kind::kLocalise, Kind::kStripe}));
   EXPECT_TRUE(places[0].held());
   EXPECT_EQ(places[0].dimm, lay) << "a copy";
@@ -96,9 +107,10 @@ TEST(Migrations, EachKindWhenTheLoadsChange) {
   EXPECT_FALSE(places[3].striped());
   EXPECT_EQ(planner.exposed(), 0);
   for (size_t i = 1; i < migrations.size(); ++i) EXPECT_GE(migrations[i - 1].benefit, migrations[i].benefit);
-  EXPECT_THAT(Kinds(planner.Migrate(loads, kWide, places)), ElementsAre(Kind::kLocalise)) << "what left the device";
+  EXPECT_THAT(Kinds(Migrate(planner, loads, kWide, places, kStriped)), ElementsAre(Kind::kLocalise))
+      << "what left the device";
   EXPECT_FALSE(places[1].striped());
-  EXPECT_THAT(planner.Migrate(loads, kWide, places), IsEmpty());
+  EXPECT_THAT(Migrate(planner, loads, kWide, places, kStriped), IsEmpty());
 }
 
 TEST(Migrations, MovesFromTheBusiestDimmToTheIdlest) {
@@ -107,7 +119,7 @@ TEST(Migrations, MovesFromTheBusiestDimmToTheIdlest) {
   places[8] = {.slot = 0};
   const std::vector<float> loads = {1, 1, 1, 1, 1, 1, 1, 1, 90};
   MigrationPlanner planner({.experts = 9, .slots = 1, .used = kAll, .relayout = true}, Costs());
-  const auto migrations = planner.Migrate(loads, kWide, places);
+  const auto migrations = Migrate(planner, loads, kWide, places, kStriped);
   ASSERT_THAT(Kinds(migrations), Each(Kind::kMove));
   EXPECT_EQ(migrations.size(), 4u) << "as many as there are DIMMs";
   for (const Migration& migration : migrations) {
@@ -122,7 +134,8 @@ TEST(Migrations, WhatExceedsTheWindowMustPay) {
     std::vector<ExpertPlace> places(9, {.dimm = 0});
     places[8] = {.slot = 0};
     MigrationPlanner planner({.experts = 9, .slots = 1, .used = kAll, .relayout = true}, Costs());
-    const size_t count = planner.Migrate(std::vector<float>{1, 1, 1, 1, 1, 1, 1, 1, 90}, window, places).size();
+    const size_t count =
+        Migrate(planner, std::vector<float>{1, 1, 1, 1, 1, 1, 1, 1, 90}, window, places, kStriped).size();
     *exposed = planner.exposed();
     return count;
   };
@@ -139,7 +152,7 @@ TEST(Migrations, BusAndLinksHaveAWindowEach) {
   std::vector<ExpertPlace> places(9, {.dimm = 0});
   const std::vector<float> loads = {1, 1, 1, 1, 1, 1, 1, 1, 90};
   MigrationPlanner planner = Planner(9, 1);
-  EXPECT_THAT(Kinds(planner.Migrate(loads, 9, places)),
+  EXPECT_THAT(Kinds(Migrate(planner, loads, 9, places, kStriped)),
               testing::UnorderedElementsAre(Kind::kPrefetch, Kind::kMove, Kind::kMove));
   EXPECT_EQ(planner.exposed(), 0);
 }
@@ -154,7 +167,8 @@ TEST(Migrations, KeepALayoutThatCanBe) {
   for (int i = 0; i < 2000; ++i) {
     for (float& load : loads) load = std::exp(std::normal_distribution<float>(0, 2)(random));
     const double window = std::uniform_real_distribution(0.0, 20.0)(random);
-    for (const Migration& migration : planner.Migrate(loads, window, places)) ASSERT_GT(migration.benefit, 0);
+    for (const Migration& migration : Migrate(planner, loads, window, places, kStriped))
+      ASSERT_GT(migration.benefit, 0);
     std::vector<int> held(kSlots);
     for (const ExpertPlace place : places) {
       ASSERT_LT(place.dimm, Costs().dimms);

@@ -18,6 +18,7 @@ constexpr DomainRates kRates = {.gpu = {820e12, 1e12},
                                 .cpu = {40e12, 307e9},
                                 .dimm = {256e9, 154e9},
                                 .dimms = 16,
+                                .dimm_host_bytes_per_second = 38e9,
                                 .bus_bytes_per_second = 64e9,
                                 .link_bytes_per_second = 75e9};
 
@@ -34,7 +35,8 @@ Microseconds Planning(int64_t experts) {
   std::mt19937 random(1);
   std::vector<double> popularity;
   for (int64_t i = 0; i < experts; ++i) popularity.push_back(std::exp(std::normal_distribution<>(1, 2)(random)));
-  planner.Place(0, std::vector<float>(popularity.begin(), popularity.end()));
+  const std::vector<int32_t> recorded(popularity.begin(), popularity.end());
+  planner.Place(0, std::vector<std::span<const int32_t>>{recorded});
   std::vector<double> plans, passes;
   std::vector<int32_t> rows(static_cast<size_t>(experts));
   const auto timed = [](std::vector<double>& seconds, auto&& run) {
