@@ -143,12 +143,12 @@ TEST(TriMoe, WhatIsMissed) {
                                            "throughput over the strongest baseline, GLM-4.5-Air",
                                            "throughput over the strongest baseline, Qwen3-235B-A22B",
                                            "time of the DIMMs with warm experts over without"}));
-  EXPECT_EQ(not_met, (std::set<std::string>{"experts that averages want in the right domain, DeepSeek-V2",
-                                            "experts that averages want in the right domain, GLM-4.5-Air",
-                                            "experts that averages want in the right domain, Qwen3-235B-A22B",
-                                            "time that migrations add, DeepSeek-V2",
-                                            "time that migrations add, Qwen3-235B-A22B",
-                                            "time with 8 DIMMs over 16: not flat yet"}));
+  EXPECT_EQ(not_met,
+            (std::set<std::string>{"experts that averages want in the right domain, DeepSeek-V2",
+                                   "experts that averages want in the right domain, GLM-4.5-Air",
+                                   "experts that averages want in the right domain, Qwen3-235B-A22B",
+                                   "time that migrations add, DeepSeek-V2", "time that migrations add, Qwen3-235B-A22B",
+                                   "time with 8 DIMMs over 16: not flat yet"}));
 }
 
 // A part that is switched off costs time.

@@ -489,8 +489,8 @@ TEST_F(CliTest, SimulateNamesWhatIsWrongWithTheMachine) {
               HasSubstr("'levels.gpu.memory_bytes' must be a positive"));
   EXPECT_THAT(message(R"({"version": 2, "name": "x", "levels": {"gpu": {"memory": 1}}})"),
               HasSubstr("unknown field 'levels.gpu.memory'"));
-  EXPECT_THAT(message(R"({"version": 2, "name": "x", "levels": {"dimm": {}}})"),
-              HasSubstr("unknown field 'levels.dimm'"));
+  EXPECT_THAT(message(R"({"version": 2, "name": "x", "levels": {"npu": {}}})"),
+              HasSubstr("unknown field 'levels.npu'"));
   EXPECT_THAT(message(R"({"version": 2, "name": "x", "links": 3})"), HasSubstr("'links' must be an object"));
   EXPECT_THAT(message(R"({"version": 2, "name": 3})"), HasSubstr("'name' must be text"));
   EXPECT_THAT(message(R"({"version": 2})"), HasSubstr("'name' is missing"));
