@@ -245,6 +245,7 @@ DASHBOARDS = {
             "found there": rate("moestro_decode_expert_cache_hits_total"),
             "not there": rate("moestro_decode_expert_cache_misses_total"),
             "computed there": rate("moestro_decode_experts_on_device_total"),
+            "computed near the data": rate("moestro_decode_experts_near_data_total"),
             "loaded": rate("moestro_decode_expert_loads_total"),
             "loaded ahead": rate("moestro_decode_expert_loads_ahead_total"),
             "loaded ahead and used": rate("moestro_decode_foreseen_expert_hits_total")}, "ops"),

@@ -57,6 +57,27 @@ absl::Status CheckBatchFlags(const DecodeConfig& config) {
   return absl::OkStatus();
 }
 
+// Of processors near the data.
+absl::Status CheckNearFlags(const DecodeConfig& config) {
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--near-units", config.near_units, 0, experts::kMostDimms));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--near-rate", config.near_rate, 0, int64_t{1} << 50));
+  if (config.near_units == 0) {
+    if (config.near_rate == 0 && config.domain_schedule == experts::DomainSchedule::kTriDomain) return absl::OkStatus();
+    return absl::InvalidArgumentError("--near-rate and --domain-schedule: need --near-units");
+  }
+  if (config.device != "host" || config.expert_cache_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "--near-units: threads stand for processors near the data, for trials; needs --device host and "
+        "--expert-cache-bytes");
+  }
+  if (config.expert_schedule != experts::Schedule::kFixed || config.expert_policy != experts::Policy::kLru ||
+      config.prefetch_layers > 0) {
+    return absl::InvalidArgumentError(
+        "--near-units: --domain-schedule takes the place of --expert-schedule, --expert-policy and --prefetch-layers");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StepLimits DecodeConfig::limits() const {
@@ -107,6 +128,7 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat(has_policy ? "--expert-policy" : "--prefetch-layers",
                                                    ": the device holds no experts; set --expert-cache-bytes"));
   }
+  MOE_RETURN_IF_ERROR(CheckNearFlags(config));
   return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/experts/domains/schedulers.h"
 #include "common/experts/schedulers.h"
 #include "common/kernels/cpu/input_coding.h"
 #include "common/process/choice.h"
@@ -43,6 +44,12 @@ inline constexpr std::array<Choice<experts::Policy>, 4> kPolicyWords = {
      {"mrs", experts::Policy::kMrs},
      {"first-layers", experts::Policy::kFirstLayers}}};
 
+inline constexpr std::array<Choice<experts::DomainSchedule>, 4> kDomainScheduleWords = {
+    {{"tri-domain", experts::DomainSchedule::kTriDomain},
+     {"klotski", experts::DomainSchedule::kKlotski},
+     {"ktransformers", experts::DomainSchedule::kEnhancedKTransformers},
+     {"monde", experts::DomainSchedule::kMonde}}};
+
 struct DecodeConfig {
   NodeOptions node;
   CpuShare share;
@@ -64,7 +71,10 @@ struct DecodeConfig {
   int64_t expert_cache_bytes = 0;      // device memory for routed experts that the device computes; 0: none
   experts::Schedule expert_schedule = experts::Schedule::kFixed;
   experts::Policy expert_policy = experts::Policy::kLru;
-  int64_t prefetch_layers = 0;                             // whose experts are foreseen and may be loaded ahead
+  int64_t prefetch_layers = 0;  // whose experts are foreseen and may be loaded ahead
+  int64_t near_units = 0;       // instead: threads that stand for processors on DIMMs, a third domain; 0: none
+  int64_t near_rate = 0;        // bytes per second that each of these reads; 0: as fast as it can
+  experts::DomainSchedule domain_schedule = experts::DomainSchedule::kTriDomain;
   BatchSchedule batch_schedule = BatchSchedule::kCgoPipe;  // with --mode throughput and a device
   int64_t micro_batch = 0;                                 // then: sequences of one at most; 0: chosen for each step
   int64_t device_memory_bytes =

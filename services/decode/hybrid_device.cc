@@ -22,7 +22,8 @@ namespace {
 // to what they used last.
 int64_t ScheduledRows(const DecodeConfig& config, int64_t max_rows) {
   if (config.expert_cache_bytes == 0) return 0;
-  return config.expert_schedule == experts::Schedule::kFixed ? config.limits().max_batch : max_rows;
+  return config.near_units == 0 && config.expert_schedule == experts::Schedule::kFixed ? config.limits().max_batch
+                                                                                       : max_rows;
 }
 
 // Experts that a layer's pass loads: as many as a token needs, where they are loaded for the pass or for the next
@@ -51,7 +52,11 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
       Annotate(hybrid->Open(config, segment, kernels, workers, pool, max_rows), "--device " + config.device));
   hybrid->experts_ = std::make_unique<CpuExperts>(spec, hybrid->weights_, kernels, workers, max_rows);
   engine::RoutedExperts* experts = hybrid->experts_.get();
-  if (config.expert_cache_bytes > 0) {
+  if (config.near_units > 0) {
+    MOE_RETURN_IF_ERROR(
+        Annotate(hybrid->DivideExperts(config, spec, kernels, workers, max_rows), "--expert-cache-bytes"));
+    experts = hybrid->domains_.get();
+  } else if (config.expert_cache_bytes > 0) {
     MOE_RETURN_IF_ERROR(
         Annotate(hybrid->ScheduleExperts(config, spec, kernels, workers, max_rows), "--expert-cache-bytes"));
     experts = hybrid->scheduled_.get();
@@ -66,11 +71,14 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
                        HybridForward::Create(spec, *hybrid->device_, *hybrid->compute_, *experts, std::move(options)));
   MOE_ASSIGN_OR_RETURN(CostModel costs, MeasureCosts(*hybrid->forward_, max_rows));
   hybrid->costs_ = std::make_unique<CostModel>(std::move(costs));
-  if (hybrid->scheduled_ != nullptr) {
-    experts::ExpertCosts of_experts = hybrid->scheduled_->costs();
-    const LayerTimes layer = hybrid->costs_->At(1);
+  const LayerTimes layer = hybrid->costs_->At(1);
+  const auto with_attention = [&](experts::ExpertCosts of_experts) {
     of_experts.between = layer.attend + layer.transfer;
-    hybrid->scheduled_->SetCosts(of_experts);
+    return of_experts;
+  };
+  if (hybrid->domains_ != nullptr) hybrid->domains_->SetCosts(with_attention(hybrid->domains_->costs()));
+  if (hybrid->scheduled_ != nullptr) {
+    hybrid->scheduled_->SetCosts(with_attention(hybrid->scheduled_->costs()));
     hybrid->scheduled_->Forget();  // what the measurement has used
     hybrid->expert_pinning_ =
         PinWeights(*hybrid->device_, segment, config.pin_bytes, "loading other experts delays steps");
@@ -90,16 +98,38 @@ absl::Status HybridDevice::ScheduleExperts(const DecodeConfig& config, const wei
   MOE_ASSIGN_OR_RETURN(
       scheduled_, ScheduledExperts::Create(spec, weights_, kernels, workers, *experts_, *compute_, *device_, options));
   MOE_RETURN_IF_ERROR(scheduled_->MeasureCosts(*device_));
-  const experts::ExpertCosts& costs = scheduled_->costs();
-  spdlog::info(
-      "--expert-schedule {}, --expert-policy {}: the device holds up to {} of {} experts; an expert of one row: {:.0f} "
-      "us on the CPU "
-      "({:.0f} "
-      "more for the first), {:.0f} on the device ({:.0f} more), {:.0f} to load",
-      WordOf(kScheduleWords, config.expert_schedule), WordOf(kPolicyWords, config.expert_policy),
-      scheduled_->held_experts(), spec.num_experts * spec.num_moe_layers(), 1e6 * costs.host.At(1),
-      1e6 * costs.host_start, 1e6 * costs.device.At(1), 1e6 * costs.device_start, 1e6 * costs.load);
+  LogCosts(scheduled_->costs(),
+           fmt::format("--expert-schedule {}, --expert-policy {}", WordOf(kScheduleWords, config.expert_schedule),
+                       WordOf(kPolicyWords, config.expert_policy)),
+           scheduled_->held_experts(), spec.num_experts * spec.num_moe_layers());
   return absl::OkStatus();
+}
+
+absl::Status HybridDevice::DivideExperts(const DecodeConfig& config, const weights::ModelSpec& spec,
+                                         const CpuKernels& kernels, WorkerPool& workers, int64_t max_rows) {
+  const DomainExperts::Options options{.schedule = config.domain_schedule,
+                                       .budget_bytes = config.expert_cache_bytes,
+                                       .most_loads = spec.experts_per_token,
+                                       .near_units = config.near_units,
+                                       .near_bytes_per_second = static_cast<double>(config.near_rate),
+                                       .max_rows = max_rows};
+  MOE_ASSIGN_OR_RETURN(
+      domains_, DomainExperts::Create(spec, weights_, kernels, workers, *experts_, *compute_, *device_, options));
+  MOE_RETURN_IF_ERROR(domains_->MeasureCosts(*device_));
+  LogCosts(domains_->costs(),
+           fmt::format("--near-units {}, --domain-schedule {}", config.near_units,
+                       WordOf(kDomainScheduleWords, config.domain_schedule)),
+           domains_->held_experts(), spec.num_experts * spec.num_moe_layers());
+  return absl::OkStatus();
+}
+
+void HybridDevice::LogCosts(const experts::ExpertCosts& costs, const std::string& flags, int64_t held,
+                            int64_t all) const {
+  spdlog::info(
+      "{}: the device holds up to {} of {} experts; an expert of one row: {:.0f} us on the CPU ({:.0f} more for the "
+      "first), {:.0f} on the device ({:.0f} more), {:.0f} to load",
+      flags, held, all, 1e6 * costs.host.At(1), 1e6 * costs.host_start, 1e6 * costs.device.At(1),
+      1e6 * costs.device_start, 1e6 * costs.load);
 }
 
 absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::WeightSegment& segment,

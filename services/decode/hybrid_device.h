@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
@@ -15,6 +16,7 @@
 #include "common/weights/segment.h"
 #include "services/decode/config.h"
 #include "services/decode/overlap/cost_model.h"
+#include "services/decode/overlap/domain_experts.h"
 #include "services/decode/overlap/hybrid_forward.h"
 #include "services/decode/overlap/scheduled_experts.h"
 
@@ -32,7 +34,9 @@ class HybridDevice {
 
   HybridForward& forward() { return *forward_; }
   // Of the experts of steps; 0 without an expert cache. Thread-safe.
-  ExpertCounts expert_counts() const { return scheduled_ == nullptr ? ExpertCounts() : scheduled_->counts(); }
+  ExpertCounts expert_counts() const {
+    return scheduled_ != nullptr ? scheduled_->counts() : domains_ != nullptr ? domains_->counts() : ExpertCounts();
+  }
   // Retries the registrations that were refused. Called from time to time, by any thread.
   void RetryPinning();
 
@@ -44,6 +48,10 @@ class HybridDevice {
   // Experts on the device, as --expert-cache-bytes and --expert-schedule say.
   absl::Status ScheduleExperts(const DecodeConfig& config, const weights::ModelSpec& spec, const CpuKernels& kernels,
                                WorkerPool& workers, int64_t max_rows);
+  // The same with --near-units.
+  absl::Status DivideExperts(const DecodeConfig& config, const weights::ModelSpec& spec, const CpuKernels& kernels,
+                             WorkerPool& workers, int64_t max_rows);
+  void LogCosts(const experts::ExpertCosts& costs, const std::string& flags, int64_t held, int64_t all) const;
   // Where --overlap cuts a step.
   size_t Split(const model::CheckedBatch& batch) const;
   void LogChoice(int max_batch) const;
@@ -55,7 +63,9 @@ class HybridDevice {
   model::ModelWeights weights_;
   std::unique_ptr<engine::DecodeCompute> compute_;
   std::unique_ptr<CpuExperts> experts_;
-  std::unique_ptr<ScheduledExperts> scheduled_;  // with --expert-cache-bytes
+  // With --expert-cache-bytes one of these.
+  std::unique_ptr<ScheduledExperts> scheduled_;
+  std::unique_ptr<DomainExperts> domains_;  // with --near-units
   std::unique_ptr<HybridForward> forward_;
   std::unique_ptr<CostModel> costs_;
 };

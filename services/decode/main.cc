@@ -78,6 +78,16 @@ int main(int argc, char** argv) {
   app.add_option("--prefetch-layers", config.prefetch_layers,
                  "Then: from what routers of so many next layers would choose, 0 to 3, experts are loaded ahead while "
                  "the bus is idle; 0: none");
+  app.add_option("--near-units", config.near_units,
+                 "With --device host, for trials: threads that stand for processors on so many DIMMs, as TriMoE has "
+                 "them. They compute experts of few rows where these lie; 0: none");
+  app.add_option("--near-rate", config.near_rate, "Then: bytes per second that each reads (20GB); 0: as fast as it can")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  moestro::AddChoice(app, "--domain-schedule", moestro::decode::kDomainScheduleWords, config.domain_schedule,
+                     "Then: which of device, CPU and these computes an expert. tri-domain: by foreseen and by actual "
+                     "loads, so that the "
+                     "layer ends first; for comparison: klotski: the device all; ktransformers: device and CPU; monde: "
+                     "device and DIMMs");
   moestro::AddChoice(
       app, "--batch-schedule", moestro::decode::kBatchScheduleWords, config.batch_schedule,
       "With --mode throughput and a device, which then computes the routed experts, too, as their weights come layer "

@@ -6,7 +6,7 @@
 #include "common/kv/pool.h"
 #include "common/telemetry/metrics.h"
 #include "services/decode/lease_table.h"
-#include "services/decode/overlap/scheduled_experts.h"
+#include "services/decode/overlap/expert_counts.h"
 #include "services/decode/step_plan.h"
 #include "services/decode/throughput/batch_forward.h"
 
@@ -31,6 +31,9 @@ struct DecodeMetrics {
         experts_on_device(
             registry.AddCounter("moestro_decode_experts_on_device_total",
                                 "Experts that decode steps used in a layer and that the device computed")),
+        experts_near_data(registry.AddCounter("moestro_decode_experts_near_data_total",
+                                              "Experts that decode steps used in a layer and that threads computed "
+                                              "which stand for processors near the data")),
         expert_loads(
             registry.AddCounter("moestro_decode_expert_loads_total", "Experts that decode steps loaded to the device")),
         expert_loads_ahead(
@@ -145,6 +148,7 @@ struct DecodeMetrics {
     RaiseTo(expert_hits, static_cast<double>(experts.hits));
     RaiseTo(expert_misses, static_cast<double>(experts.misses));
     RaiseTo(experts_on_device, static_cast<double>(experts.on_device));
+    RaiseTo(experts_near_data, static_cast<double>(experts.near_data));
     RaiseTo(expert_loads, static_cast<double>(experts.loads));
     RaiseTo(expert_loads_ahead, static_cast<double>(experts.loads_ahead));
     RaiseTo(foreseen_expert_hits, static_cast<double>(experts.foreseen_hits));
@@ -159,6 +163,7 @@ struct DecodeMetrics {
   prometheus::Counter& expert_hits;
   prometheus::Counter& expert_misses;
   prometheus::Counter& experts_on_device;
+  prometheus::Counter& experts_near_data;
   prometheus::Counter& expert_loads;
   prometheus::Counter& expert_loads_ahead;
   prometheus::Counter& foreseen_expert_hits;

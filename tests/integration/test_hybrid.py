@@ -52,6 +52,20 @@ def test_tokens_do_not_depend_on_where_experts_are_computed(make_node, absorbed,
         assert f"--expert-schedule {schedule}, --expert-policy {policy}: the device holds up to" in node.log("decode")
 
 
+@pytest.mark.parametrize("schedule", ["tri-domain", "monde", "ktransformers"])
+def test_tokens_do_not_depend_on_processors_near_the_data(make_node, absorbed, expected, schedule):
+    flags = ["--device", "host", "--expert-cache-bytes", "4MB", "--near-units", "3", "--near-rate", "4GB",
+             "--domain-schedule", schedule]
+    with make_node(dict(absorbed, decode=flags)) as node:
+        assert answers(node) == expected
+        metric = {name: node.metric("decode", f"moestro_decode_{name}_total") for name in (
+            "expert_cache_hits", "expert_cache_misses", "experts_near_data", "expert_measured_seconds")}
+        assert metric["expert_cache_hits"] + metric["expert_cache_misses"] > 0, metric
+        assert schedule != "ktransformers" or metric["experts_near_data"] == 0, metric
+        assert metric["expert_measured_seconds"] > 0, metric
+        assert f"--near-units 3, --domain-schedule {schedule}: the device holds up to" in node.log("decode")
+
+
 def test_a_device_that_is_not_there_is_an_error_of_the_start(make_node):
     for flags, message in ((["--device", "tpu"], "--device tpu: use none, host or cuda:N"),
                            (["--overlap", "maybe"], "--overlap maybe: use auto, on or off"),
@@ -60,6 +74,8 @@ def test_a_device_that_is_not_there_is_an_error_of_the_start(make_node):
                            (["--device", "host", "--prefetch-layers", "1"], "set --expert-cache-bytes"),
                            (["--device", "host", "--prefetch-layers", "4", "--expert-cache-bytes", "1MB"],
                             "--prefetch-layers"),
+                           (["--near-units", "2"], "needs --device host and --expert-cache-bytes"),
+                           (["--near-rate", "1GB"], "need --near-units"),
                            (["--expert-policy", "random"], "use lru, lfu, mrs or first-layers"),
                            (["--expert-schedule", "best"], "use fixed, hybrid or on-demand")):
         node = make_node({"decode": flags})

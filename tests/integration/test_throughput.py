@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from node import Node
+from node import HANG_SECONDS, Node, collect
 
 REQUESTS = 96
 TOKENS = 200
@@ -25,16 +25,16 @@ def steps_up_to(metrics, sequences):
 
 
 def test_many_sequences_share_steps_and_keep_their_tokens(api, bin_dir, tiny_model, node):
-    def generate(each, number):
-        return each.generate(prompt(number), TOKENS, ignore_eos=True)[:2]  # not how long it took
-
     flags = {"decode": ["--mode", "throughput", "--kv-tokens", "65536"]}  # fewer than its own: the test fills them
-    with Node(api, bin_dir, tiny_model, flags) as many, ThreadPoolExecutor(REQUESTS) as clients:
-        answers = list(clients.map(lambda number: generate(many, number), range(REQUESTS)))
+    with Node(api, bin_dir, tiny_model, flags) as many:
+        # All begin before the first answer is read. Threads with a request each may begin so late that few overlap.
+        calls = [many.stub.Generate(many.request(prompt(number), TOKENS, temperature=0.0, ignore_eos=True),
+                                    timeout=HANG_SECONDS) for number in range(REQUESTS)]
+        answers = [collect(call)[:2] for call in calls]  # not how long it took
         metrics = many.metrics("decode")
     assert steps_up_to(metrics, "+Inf") > steps_up_to(metrics, 8), "no step has more sequences than the mode latency's 6"
     for number in (0, 1, 40, REQUESTS - 1):
-        assert generate(node, number) == answers[number]
+        assert node.generate(prompt(number), TOKENS, ignore_eos=True)[:2] == answers[number]
 
 
 # The tiny model's experts take 7.5 MB, those of two layers 5. Where the device attends, half is for caches.

@@ -9,6 +9,12 @@
 #include "services/decode/overlap/measure_experts.h"
 
 namespace moestro::decode {
+namespace {
+
+// Of outputs: the CPU's come first.
+constexpr int64_t kHost = 0, kDevice = 1, kGroups = 2;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ScheduledExperts>> ScheduledExperts::Create(
     const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels, WorkerPool& pool,
@@ -42,7 +48,8 @@ ScheduledExperts::ScheduledExperts(const weights::ModelSpec& spec, const CpuKern
                 .slots = slots,
                 .most_loads = options.most_loads,
                 .schedule = options.schedule,
-                .policy = options.policy}) {}
+                .policy = options.policy}),
+      outputs_(spec, kernels, pool, kGroups, options.max_rows) {}
 
 absl::Status ScheduledExperts::CreateSlots(const model::ModelWeights& weights, engine::DecodeCompute& compute,
                                            device::Device& device) {
@@ -54,20 +61,11 @@ absl::Status ScheduledExperts::CreateSlots(const model::ModelWeights& weights, e
     gates_ = std::make_unique<model::GateReuse>(spec_, weights, kernels_, pool_, options_.max_rows);
   }
   tasks_.reserve(static_cast<size_t>(spec_.num_experts));
-  first_output_.reserve(static_cast<size_t>(spec_.num_experts));
-  host_plan_.experts.reserve(static_cast<size_t>(spec_.num_experts));
-  host_plan_.routed.reserve(static_cast<size_t>(routed_rows));
-  output_of_.resize(static_cast<size_t>(routed_rows));
-  next_.resize(static_cast<size_t>(options_.max_rows));
   others_.reserve(static_cast<size_t>(routed_rows));
   foreseen_choices_.reserve(static_cast<size_t>(routed_rows));
   foreseen_.resize(static_cast<size_t>(options_.prefetch_layers));
   for (std::vector<int32_t>& experts : foreseen_) experts.reserve(static_cast<size_t>(routed_rows));
   return absl::OkStatus();
-}
-
-ExpertCounts ScheduledExperts::counts() const {
-  return {hits_, misses_, on_device_, loads_, loads_ahead_, foreseen_hits_, planned_seconds_, measured_seconds_};
 }
 
 absl::Status ScheduledExperts::MeasureCosts(const device::Device& device) {
@@ -80,8 +78,7 @@ absl::Status ScheduledExperts::MeasureCosts(const device::Device& device) {
 
 void ScheduledExperts::Forget() {
   first_ = planner_.Clear();
-  hits_ = misses_ = on_device_ = loads_ = loads_ahead_ = foreseen_hits_ = 0;
-  planned_seconds_ = measured_seconds_ = 0;
+  totals_.Clear();
 }
 
 absl::Status ScheduledExperts::Load(std::span<const experts::ExpertPlanner::Load> loads) {
@@ -136,88 +133,52 @@ absl::Status ScheduledExperts::RunPlanned(int64_t layer, int64_t count, const ex
   } else {
     Arrange(pass, count, rows);
     MOE_RETURN_IF_ERROR(Launch(pass));
-    if (!plan.host.empty()) cpu_.RunOutputs(layer, host_plan_, rows.x, experts_->outputs());
+    if (!plan.host.empty()) cpu_.RunOutputs(layer, outputs_.group(kHost), rows.x, experts_->outputs());
     MOE_RETURN_IF_ERROR(experts_->Wait());
-    Add(count, rows);
+    outputs_.Add(experts_->outputs(), rows);
   }
-  measured_seconds_ += device_.Now() - begin;
-  planned_seconds_ += plan.makespan();
-  for (const experts::ExpertUse& use : pass.uses) ++(use.held() ? hits_ : misses_);
-  on_device_ += std::ssize(plan.device);
-  loads_ += std::ssize(pass.loads) + std::ssize(pass.behind);
-  loads_ahead_ += pass.ahead;
-  foreseen_hits_ += pass.foreseen_hits;
+  const int64_t hits = std::ranges::count_if(pass.uses, &experts::ExpertUse::held);
+  totals_.Add({.hits = hits,
+               .misses = std::ssize(pass.uses) - hits,
+               .on_device = std::ssize(plan.device),
+               .loads = std::ssize(pass.loads) + std::ssize(pass.behind),
+               .loads_ahead = pass.ahead,
+               .foreseen_hits = pass.foreseen_hits,
+               .planned_seconds = plan.makespan(),
+               .measured_seconds = device_.Now() - begin});
   return absl::OkStatus();
 }
 
 void ScheduledExperts::Arrange(const experts::ExpertPlanner::Pass& pass, int64_t count, const engine::ExpertIo& rows) {
-  const int64_t per_row = spec_.experts_per_token, hidden = spec_.hidden_size;
+  const int64_t hidden = spec_.hidden_size;
   const experts::SchedulePlan& plan = pass.plan;
   // Its experts are the pass's uses, in the same order.
-  plan_.Sort(std::span(rows.choices, static_cast<size_t>(count * per_row)), per_row, spec_.num_experts);
-  const auto rows_of = [&](int32_t place) -> const model::ExpertRows& {
-    return plan_.experts[static_cast<size_t>(place)];
-  };
-  first_device_output_ = std::ssize(plan_.routed);
-  for (const int32_t place : plan.device) first_device_output_ -= rows_of(place).count;
-
-  first_output_.assign(plan_.experts.size(), -1);
+  const model::ExpertPlan& sorted = outputs_.Sort(count, rows);
   tasks_.clear();
-  device_rows_ = 0;
   const size_t held = plan.device.size() - plan.loads.size();
   for (size_t i = 0; i < plan.device.size(); ++i) {
-    const int32_t place = plan.device[i];
-    const model::ExpertRows& expert = rows_of(place);
-    first_output_[static_cast<size_t>(place)] = first_device_output_ + device_rows_;
-    for (int64_t row = expert.begin; row < expert.begin + expert.count; ++row, ++device_rows_) {
-      std::memcpy(experts_->inputs() + device_rows_ * hidden,
-                  rows.x + plan_.routed[static_cast<size_t>(row)].row * hidden,
-                  static_cast<size_t>(hidden) * sizeof(uint16_t));
-    }
+    const auto place = static_cast<size_t>(plan.device[i]);
+    outputs_.Give(place, kDevice);
     const bool is_loading = i >= held;
-    const int64_t slot = is_loading ? pass.loads[i - held].slot : pass.uses[static_cast<size_t>(place)].slot;
-    tasks_.push_back({slot, expert.count, is_loading});
+    const int64_t slot = is_loading ? pass.loads[i - held].slot : pass.uses[place].slot;
+    tasks_.push_back({slot, sorted.experts[place].count, is_loading});
   }
-
-  host_plan_.experts.clear();
-  host_plan_.routed.clear();
-  std::fill_n(next_.begin(), count, 0);
-  for (size_t place = 0; place < plan_.experts.size(); ++place) {
-    const model::ExpertRows& expert = plan_.experts[place];
-    const auto routed =
-        std::span(plan_.routed).subspan(static_cast<size_t>(expert.begin), static_cast<size_t>(expert.count));
-    if (first_output_[place] < 0) {
-      first_output_[place] = std::ssize(host_plan_.routed);
-      host_plan_.experts.push_back({expert.expert, first_output_[place], expert.count});
-      host_plan_.routed.insert(host_plan_.routed.end(), routed.begin(), routed.end());
-    }
-    int64_t output = first_output_[place];
-    for (const model::RoutedRow& row : routed) {
-      output_of_[static_cast<size_t>(row.row * per_row + next_[static_cast<size_t>(row.row)]++)] = output++;
-    }
+  for (size_t place = 0; place < sorted.experts.size(); ++place) {
+    if (!outputs_.IsGiven(place)) outputs_.Give(place, kHost);
+  }
+  outputs_.Place();
+  uint16_t* to = experts_->inputs();
+  for (const model::RoutedRow& row : outputs_.group(kDevice).routed) {
+    std::memcpy(to, rows.x + row.row * hidden, static_cast<size_t>(hidden) * sizeof(uint16_t));
+    to += hidden;
   }
 }
 
 absl::Status ScheduledExperts::Launch(const experts::ExpertPlanner::Pass& pass) {
-  MOE_RETURN_IF_ERROR(experts_->CopyInputs(device_rows_));
+  MOE_RETURN_IF_ERROR(experts_->CopyInputs(std::ssize(outputs_.group(kDevice).routed)));
   MOE_RETURN_IF_ERROR(Load(pass.loads));
   MOE_RETURN_IF_ERROR(Load(pass.behind));
-  return experts_->Run(tasks_, first_device_output_);
-}
-
-void ScheduledExperts::Add(int64_t count, const engine::ExpertIo& rows) {
-  const int64_t per_row = spec_.experts_per_token, hidden = spec_.hidden_size;
-  const auto add = [&](int64_t row, int) {
-    float* const sums = rows.sums + row * hidden;
-    std::fill_n(sums, hidden, 0.0f);
-    for (int64_t i = row * per_row; i < (row + 1) * per_row; ++i) {
-      kernels_.axpy(rows.choices[i].weight, experts_->outputs() + output_of_[static_cast<size_t>(i)] * hidden, hidden,
-                    sums);
-    }
-  };
-  if (count == 1) return add(0, 0);
-  const ScopedAffinity pinned = pool_.PinCaller();
-  pool_.Run(count, add);
+  return experts_->Run(tasks_, outputs_.first_output(kDevice));
 }
 
 }  // namespace moestro::decode

@@ -2,7 +2,6 @@
 // loaded for that or ahead of later layers, which the CPU computes (HybriMoE, section IV).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -10,24 +9,13 @@
 #include "absl/status/statusor.h"
 #include "common/engine/decode_compute.h"
 #include "common/experts/expert_planner.h"
-#include "common/model/moe/expert_plan.h"
 #include "common/model/moe/gate_reuse.h"
 #include "services/decode/overlap/cpu_experts.h"
 #include "services/decode/overlap/device_experts.h"
+#include "services/decode/overlap/expert_counts.h"
+#include "services/decode/overlap/expert_outputs.h"
 
 namespace moestro::decode {
-
-// Totals over passes in layers. Thread-safe to read.
-struct ExpertCounts {
-  int64_t hits = 0;  // experts that passes took and that were held
-  int64_t misses = 0;
-  int64_t on_device = 0;  // of all, computed there
-  int64_t loads = 0;
-  int64_t loads_ahead = 0;     // of these, of experts that earlier layers foresaw
-  int64_t foreseen_hits = 0;   // of hits, loaded ahead
-  double planned_seconds = 0;  // makespans
-  double measured_seconds = 0;
-};
 
 // Every expert's outputs come to the host, which adds them in ascending id: the bits are those of the CPU alone, under
 // every schedule, with any experts held.
@@ -60,7 +48,7 @@ class ScheduledExperts final : public engine::RoutedExperts {
   void Forget();
 
   int64_t held_experts() const { return planner_.kept(); }  // at most, in all layers
-  ExpertCounts counts() const;
+  ExpertCounts counts() const { return totals_.Get(); }
 
  private:
   ScheduledExperts(const weights::ModelSpec& spec, const CpuKernels& kernels, WorkerPool& pool, CpuExperts& cpu,
@@ -74,7 +62,6 @@ class ScheduledExperts final : public engine::RoutedExperts {
   // Sorts the pass's rows: outputs of the CPU's experts come first, then the device's, in the plan's order.
   void Arrange(const experts::ExpertPlanner::Pass& pass, int64_t count, const engine::ExpertIo& rows);
   absl::Status Launch(const experts::ExpertPlanner::Pass& pass);
-  void Add(int64_t count, const engine::ExpertIo& rows);
 
   const weights::ModelSpec& spec_;
   const CpuKernels& kernels_;
@@ -90,23 +77,9 @@ class ScheduledExperts final : public engine::RoutedExperts {
   std::vector<model::ExpertChoice> others_;
   std::vector<model::ExpertChoice> foreseen_choices_;  // [rows, experts_per_token]
   std::vector<std::vector<int32_t>> foreseen_;         // by layers ahead
-  model::ExpertPlan plan_;
-  model::ExpertPlan host_plan_;
+  ExpertOutputs outputs_;
   std::vector<DeviceExperts::Task> tasks_;
-  int64_t device_rows_ = 0;
-  int64_t first_device_output_ = 0;
-  std::vector<int64_t> first_output_;  // by expert of plan_
-  std::vector<int64_t> output_of_;     // [rows, experts_per_token]: where the output of a row's choice is
-  std::vector<int32_t> next_;          // of a row's choices, while they are walked
-  // Totals.
-  std::atomic<int64_t> hits_ = 0;
-  std::atomic<int64_t> misses_ = 0;
-  std::atomic<int64_t> on_device_ = 0;
-  std::atomic<int64_t> loads_ = 0;
-  std::atomic<int64_t> loads_ahead_ = 0;
-  std::atomic<int64_t> foreseen_hits_ = 0;
-  std::atomic<double> planned_seconds_ = 0;
-  std::atomic<double> measured_seconds_ = 0;
+  ExpertTotals totals_;
 };
 
 }  // namespace moestro::decode
