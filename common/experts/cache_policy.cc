@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/tensor/dtype.h"
+
 namespace moestro::experts {
 namespace {
 
@@ -53,7 +55,10 @@ class MrsPolicy final : public SmallestGoes<float> {
   void Use(std::span<const ExpertUse> uses, std::span<const model::ExpertChoice> others) override {
     for (float& average : numbers_) average *= 1 - kScoreShare;
     for (const ExpertUse& use : uses) of(use.expert) += kScoreShare * use.weight;
-    for (const model::ExpertChoice& other : others) of(other.expert) += kScoreShare * other.weight;
+    // Rounded as in a recording, so that its replay decides the same; weights of uses are so already.
+    for (const model::ExpertChoice& other : others) {
+      of(other.expert) += kScoreShare * FromBf16(ToBf16(other.weight));
+    }
   }
 };
 

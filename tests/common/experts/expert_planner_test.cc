@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
+#include "common/tensor/dtype.h"
+
 namespace moestro::experts {
 namespace {
 
@@ -108,6 +113,8 @@ TEST(ExpertPlanner, LoadsAheadWhatMakesTheNextLayersShorter) {
   ASSERT_EQ(pass.ahead, 2);
   EXPECT_EQ(pass.behind[0].moe_layer, 1);
   EXPECT_EQ(pass.behind[0].expert, 7);
+  EXPECT_EQ(pass.behind[1].moe_layer, 2);
+  EXPECT_EQ(pass.behind[1].expert, 8);
   const int64_t slot = pass.behind[0].slot;
   const ExpertPlanner::Pass& next = Next(planner, {7, 9}, 1);
   EXPECT_EQ(next.foreseen_hits, 1);
@@ -123,6 +130,33 @@ TEST(ExpertPlanner, LoadsNothingAheadThatDelaysThePass) {
   const std::vector<std::vector<int32_t>> foreseen = {{7, 7, 7}};
   EXPECT_EQ(planner.Next(0, {.choices = Choices({1}), .foreseen = foreseen}).ahead, 0);
   EXPECT_EQ(planner.Next(1, {.choices = Choices({1}), .foreseen = foreseen}).ahead, 0) << "there is no next layer";
+}
+
+// Weights are recorded in BF16. These differ by less than that, so a plan by exact ones would be another.
+TEST(ExpertPlanner, DecidesTheSameFromARecording) {
+  std::mt19937 random(1);
+  for (const Policy policy : {Policy::kLru, Policy::kMrs}) {
+    const ExpertPlanner::Options options = {
+        .moe_layers = 1, .num_experts = 12, .slots = 4, .most_loads = 1, .policy = policy};
+    ExpertPlanner live(options), replayed(options);
+    const auto draw = [&] { return 1 + 1e-3f * static_cast<float>(random() % 8); };
+    for (int pass = 0; pass < 500; ++pass) {
+      std::vector<model::ExpertChoice> choices, others;
+      for (const int32_t id : {0, 4, 8}) choices.push_back({id + static_cast<int32_t>(random() % 4), draw()});
+      for (int32_t id = 0; id < 12; ++id) {
+        if (std::ranges::find(choices, id, &model::ExpertChoice::expert) == choices.end())
+          others.push_back({id, draw()});
+      }
+      std::vector<model::ExpertChoice> rounded = choices, rounded_others = others;
+      for (auto* all : {&rounded, &rounded_others}) {
+        for (model::ExpertChoice& choice : *all) choice.weight = FromBf16(ToBf16(choice.weight));
+      }
+      const ExpertPlanner::Pass& one = live.Next(0, {.choices = choices, .others = others});
+      const ExpertPlanner::Pass& other = replayed.Next(0, {.choices = rounded, .others = rounded_others});
+      ASSERT_EQ(Experts(one.behind), Experts(other.behind)) << pass;
+      ASSERT_EQ(Hits(one), Hits(other)) << pass;
+    }
+  }
 }
 
 TEST(ExpertPlanner, FirstLayersAreHeldForGood) {
