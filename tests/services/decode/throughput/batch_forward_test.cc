@@ -189,13 +189,12 @@ TEST_P(SchedulesTest, HasTheEnginesBitsOnSeveralDevices) {
   if (TestKernels().isa == kAmxOnModel) GTEST_SKIP() << kTooSlow;
   for (const size_t count : {2, 3}) {
     const int64_t least = LeastMemory(GetParam(), count);
-    EXPECT_LT(least, LeastMemory(GetParam()));
     std::set<int64_t> resident;
-    for (int64_t memory = least; memory <= 2 * least; memory += least / 3) {
-      for (const int64_t micro_batch : {1, 3, 8}) {
+    for (int64_t memory = least; memory <= 2 * least; memory += least / 2) {
+      for (const int64_t micro_batch : {1, 3}) {
         const auto forward = Create(Devices(count), GetParam(), micro_batch, memory).value();
         resident.insert(forward->pages().resident());
-        for (const int64_t batch : {3, 8, 8}) {
+        for (const int64_t batch : {3, 8}) {
           ExpectTheEnginesBits(*forward, Step(batch),
                                testing::PrintToString(std::tuple(count, memory, micro_batch, batch)));
         }
