@@ -110,8 +110,6 @@ TEST_F(ScheduledExpertsTest, HasTheCpusBitsUnderEveryScheduleAndPolicy) {
         for (const int64_t slots : {int64_t{1}, spec().num_experts / 2, spec().num_experts}) {
           const bool whole = policy == Policy::kFirstLayers;
           if (whole && slots * layers() < spec().num_experts) continue;
-          // The model of AMX takes up to 90 times as long.
-          if (TestKernels().isa == kAmxOnModel && (slots != spec().num_experts / 2 || prefetch == 0)) continue;
           const auto scheduled = Create(Options(slots, 3, schedule, policy, prefetch)).value();
           for (int pass = 0; pass < 9 * layers(); ++pass) {
             if (pass % (3 * layers()) == 0) {
@@ -191,7 +189,6 @@ TEST_F(ScheduledExpertsTest, HitsAreThoseOfTheReplay) {
   for (const Schedule schedule : kSchedules) {
     for (const Policy policy : kPolicies) {
       for (const int64_t prefetch : {0, 2}) {
-        if (TestKernels().isa == kAmxOnModel && prefetch == 0) continue;
         const auto scheduled = Create(Options(slots, loads, schedule, policy, prefetch)).value();
         experts::ExpertCosts costs = RandomCosts(random_);
         costs.between = 1;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
@@ -25,9 +26,6 @@ namespace {
 
 using enum BatchSchedule;
 using testing::HasSubstr;
-
-// Several devices multiply with the kernels of one.
-constexpr char kTooSlow[] = "the model of AMX takes up to 90 times as long, and one device has its kernels";
 
 constexpr BatchSchedule kSchedules[] = {kCgoPipe, kS2, kS3, kS4, kWholeLayer};
 
@@ -67,8 +65,8 @@ class BatchForwardTest : public StepTest {
     EXPECT_TRUE(forward.ok()) << forward.status();
     return *std::move(forward);
   }
-  // What a step of all sequences takes of the fullest of so many devices where memory has no bound.
-  int64_t Largest(BatchSchedule schedule, size_t devices) {
+  // What the fullest of so many devices takes where memory has no bound.
+  int64_t MostMemory(BatchSchedule schedule, size_t devices) {
     const auto forward = Create(Devices(devices), schedule, kMaxBatch, int64_t{1} << 28).value();
     int64_t bytes = 0;
     for (size_t d = 0; d < devices; ++d) bytes = std::max(bytes, forward->device_bytes(d));
@@ -76,8 +74,7 @@ class BatchForwardTest : public StepTest {
   }
   // The least memory of each of so many devices with which a step of all sequences runs.
   int64_t LeastMemory(BatchSchedule schedule, size_t devices = 1) {
-    // No more than a device has on which all experts stay.
-    int64_t fails = 0, works = Largest(schedule, devices);
+    int64_t fails = 0, works = MostMemory(schedule, devices);
     const auto runs = [&](int64_t bytes) {
       const auto forward = Create(Devices(devices), schedule, kMaxBatch, bytes);
       model::Logits logits;
@@ -194,7 +191,6 @@ TEST_P(SchedulesTest, WhateverFailsOnTheDeviceIsReportedAndNothingHangs) {
 // Each device has its rows of every expert: two and three of them, for every schedule, share of the experts that stays,
 // and cut.
 TEST_P(SchedulesTest, HasTheEnginesBitsOnSeveralDevices) {
-  if (TestKernels().isa == kAmxOnModel) GTEST_SKIP() << kTooSlow;
   for (const size_t count : {2, 3}) {
     const int64_t least = LeastMemory(GetParam(), count);
     std::set<int64_t> resident;
@@ -225,7 +221,6 @@ TEST_P(SchedulesTest, HasTheEnginesBitsOnSeveralDevices) {
 }
 
 TEST_P(SchedulesTest, HasTheEnginesBitsOnSeveralDevicesWithDelaysInEveryThread) {
-  if (TestKernels().isa == kAmxOnModel) GTEST_SKIP() << kTooSlow;
   RandomDelays delay;
   const auto slow = [&](const std::string&) {
     delay();
@@ -243,7 +238,6 @@ TEST_P(SchedulesTest, HasTheEnginesBitsOnSeveralDevicesWithDelaysInEveryThread) 
 }
 
 TEST_P(SchedulesTest, WhateverFailsOnAnotherDeviceIsReportedAndNothingHangs) {
-  if (TestKernels().isa == kAmxOnModel) GTEST_SKIP() << kTooSlow;
   device::FaultyDevice first(*device_), second(*second_);
   const std::array<device::Device*, 2> devices = {&first, &second};
   const auto forward = Create(devices, GetParam(), 3, LeastMemory(GetParam(), 2)).value();
@@ -384,7 +378,6 @@ TEST_P(TypedBatchForwardTest, HasTheEnginesBits) {
 }
 
 TEST_P(TypedBatchForwardTest, HasTheEnginesBitsOnSeveralDevices) {
-  if (TestKernels().isa == kAmxOnModel) GTEST_SKIP() << kTooSlow;
   for (const size_t count : {2, 3}) {
     const auto forward = Create(Devices(count), kCgoPipe, 2, LeastMemory(kCgoPipe, count)).value();
     for (const int64_t chunk : {1, 20}) ExpectTheEnginesBits(*forward, Step(5, chunk), GetParam().name);
