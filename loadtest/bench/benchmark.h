@@ -56,6 +56,7 @@ void AddGemmBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks)
 void AddElementwiseBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddMoeLayerBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddAttentionBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
+void AddBatchBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddEndToEndBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddInt8Benchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddMlaBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);

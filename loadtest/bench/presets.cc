@@ -59,6 +59,10 @@ Preset LayerPreset(int64_t l2_bytes, int64_t l3_bytes) {
   preset.gemm = {width, hidden};
   preset.gemm_tokens = {{64, 0.86}, {128, 0.91}, {256, 0.94}};
   preset.attention_tokens = 32768;
+  const weights::ModelSpec batch = checkpoint::PublishedModel("mixtral-8x7b");
+  preset.batch = {.micro_batches = {32, 64, 128, 256},
+                  .contexts = {128, 256, 512, 1024, 2048},
+                  .expert = {batch.moe_intermediate_size, batch.hidden_size}};
   preset.moe = {.hidden = hidden,
                 .width = width,
                 .experts = model.num_experts,
@@ -80,6 +84,7 @@ Preset QuickPreset() {
   preset.gemm = {128, 256};
   preset.gemm_tokens = {{16, 0.86}};
   preset.attention_tokens = 256;
+  preset.batch = {.micro_batches = {4}, .contexts = {64}, .expert = {128, 256}};
   preset.moe = {.hidden = 256,
                 .width = 128,
                 .experts = 16,

@@ -40,6 +40,13 @@ struct ModelSizes {
   int64_t decode_context = 0;  // tokens before the decoded one
 };
 
+// One layer in a batch's decode, all combinations.
+struct BatchSizes {
+  std::vector<int64_t> micro_batches;  // sequences
+  std::vector<int64_t> contexts;       // tokens of each
+  Shape expert;                        // of its matrices
+};
+
 struct Preset {
   std::string name;
   int64_t pool_bytes = 0;  // walked over, so that weights come from DRAM
@@ -50,6 +57,7 @@ struct Preset {
   Shape gemm;
   std::vector<TokenTarget> gemm_tokens;
   int64_t attention_tokens = 0;  // of context
+  BatchSizes batch;
   MoeSizes moe;
   ModelSizes model;
 };

@@ -45,6 +45,7 @@ absl::StatusOr<std::vector<Benchmark>> Select(const Preset& preset, const std::s
   AddGemmBenchmarks(preset, benchmarks);
   AddElementwiseBenchmarks(preset, benchmarks);
   AddAttentionBenchmarks(preset, benchmarks);
+  AddBatchBenchmarks(preset, benchmarks);
   AddMoeLayerBenchmarks(preset, benchmarks);
   AddEndToEndBenchmarks(preset, benchmarks);
   AddInt8Benchmarks(preset, benchmarks);

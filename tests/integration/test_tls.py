@@ -101,7 +101,8 @@ def test_what_is_no_tls(tls_node, authority):
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"http://localhost:{node.http_port}/health", timeout=20)
         assert refused.value.code == 400 and "https://" in json.load(refused.value)["error"]["message"]
-        assert handshakes_failed(node, "plain_http") == 1
+        # Each client knows before the router has counted it.
+        wait_until(lambda: handshakes_failed(node, "plain_http") == 1, 5, "it is counted")
         # Clients that never finish their handshake hold nobody up, and are dropped after the time of a header.
         silent = [socket.create_connection(("localhost", node.http_port), timeout=60) for _ in range(20)]
         for connection in silent[::2]:
@@ -112,7 +113,7 @@ def test_what_is_no_tls(tls_node, authority):
         for connection in silent:
             assert connection.recv(1) == b"", "closed by the router"
             connection.close()
-        assert handshakes_failed(node, "too_slow") == 20
+        wait_until(lambda: handshakes_failed(node, "too_slow") == 20, 5, "all are counted")
         wait_until(lambda: node.metric("router", "moestro_http_connections") == 0, 5, "all connections are gone")
 
 

@@ -29,6 +29,9 @@ std::vector<BenchSection> ReportSections() {
        "that rate, because reading bounds it."},
       {"attention", "Attention of one decoded token",
        "All threads, one sequence after another so that keys and values come from DRAM."},
+      {"lightning", "A batch's decode in one layer of Mixtral 8x7B",
+       "Figure 9 of \"MoE-Lightning\" on this machine, all threads: attention of a micro-batch on the CPU, keys and "
+       "values from DRAM, beside a copy of these at the 12 GB/s of the paper's bus, and the layer's experts."},
       {"end-to-end", "The engine",
        "Forward passes of a random model of DeepSeek-V3's geometry, larger than the caches, in anonymous memory with "
        "the layout of the weight store. Sequences that are decoded together share its few experts, so their speed-up "

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-SECTIONS = ["ceilings", "gemv", "table1", "gemm", "elementwise", "moe-layer", "attention", "end-to-end",
+SECTIONS = ["ceilings", "gemv", "table1", "gemm", "elementwise", "moe-layer", "attention", "lightning", "end-to-end",
             "int8", "mla", "kv-store", "fp8-convert"]
 
 

@@ -13,6 +13,7 @@ struct MoeLightningContext {
   std::vector<std::string>& notes;
 };
 
+void AddMemorySweep(const MoeLightningContext& context, Figure& figure);      // Fig. 1
 void AddRooflines(const MoeLightningContext& context, Figure& figure);        // Figs. 4, 5
 void AddBatches(const MoeLightningContext& context, Figure& figure);          // batch sizes of Figs. 7 and 8, Table 4
 void AddBatchThroughput(const MoeLightningContext& context, Figure& figure);  // Figs. 7, 8, Table 4
