@@ -65,7 +65,8 @@ absl::Status BatchDevice::Open(const DecodeConfig& config, const weights::Weight
   } else {
     if (options.memory_bytes == 0) options.memory_bytes = device::kHostDeviceBytes;
     for (int i = 0; i < config.devices; ++i) {
-      devices_.push_back(device::NewHostDevice({.memory_bytes = options.memory_bytes}));
+      devices_.push_back(device::NewHostDevice(
+          {.memory_bytes = options.memory_bytes, .copy_bytes_per_second = static_cast<double>(config.copy_rate)}));
     }
     make_compute = [&spec, &kernels, &workers, max_rows, count = config.devices](const model::ModelWeights& on_device) {
       return std::make_unique<engine::HostBatch>(spec, on_device, kernels, max_rows, workers.own_threads(), count);

@@ -19,6 +19,8 @@ namespace {
 constexpr StepLimits kLatencyLimits{.max_batch = 6, .bound_seconds = 0.05, .max_chunk_tokens = 256};
 constexpr StepLimits kThroughputLimits{
     .max_batch = 256, .bound_seconds = std::numeric_limits<double>::infinity(), .max_chunk_tokens = 1024};
+// Where experts come over a bus in every step, more rows must share one read of them.
+constexpr int64_t kStreamedChunkTokens = 4096;
 
 // Of a batch. Each holds a lease, a session of gRPC and a stream of the router, beside its pages.
 constexpr int kMostSequences = 8192;
@@ -82,6 +84,7 @@ absl::Status CheckNearFlags(const DecodeConfig& config) {
 
 StepLimits DecodeConfig::limits() const {
   StepLimits limits = mode == Mode::kThroughput ? kThroughputLimits : kLatencyLimits;
+  if (mode == Mode::kThroughput && device != "none") limits.max_chunk_tokens = kStreamedChunkTokens;
   if (max_batch > 0) limits.max_batch = max_batch;
   if (itl_bound_ms > 0) limits.bound_seconds = itl_bound_ms / 1000.0;
   if (max_chunk_tokens > 0) limits.max_chunk_tokens = max_chunk_tokens;
@@ -108,6 +111,10 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   MOE_RETURN_IF_ERROR(CheckFlagRange("--kv-tokens", config.kv_tokens, 0, int64_t{1} << 32));
   if (config.device != "none" && !device::ParseDeviceName(config.device)) {
     return absl::InvalidArgumentError("--device " + config.device + ": use none, host or cuda:N (cuda: the first GPU)");
+  }
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--copy-rate", config.copy_rate, 0, int64_t{1} << 50));
+  if (config.copy_rate > 0 && config.device != "host") {
+    return absl::InvalidArgumentError("--copy-rate: for trials, needs --device host; a GPU's bus has its own rate");
   }
   MOE_RETURN_IF_ERROR(CheckFlagRange("--micro-batch", config.micro_batch, 0, kMostSequences));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-memory", config.device_memory_bytes, 0, int64_t{1} << 50));

@@ -67,6 +67,7 @@ struct DecodeConfig {
   int lease_timeout_seconds = 600;     // a reserved lease must be started or renewed within this
   std::string device = "none";         // where attention is computed: none (on the CPU, with the rest), host, cuda:N
   int devices = 1;                     // with --mode throughput: such devices that share every routed expert
+  int64_t copy_rate = 0;               // of --device host: bytes per second each way; 0: as fast as it can
   Overlap overlap = Overlap::kAuto;    // with a device
   int64_t expert_cache_bytes = 0;      // device memory for routed experts that the device computes; 0: none
   experts::Schedule expert_schedule = experts::Schedule::kFixed;

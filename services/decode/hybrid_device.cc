@@ -161,7 +161,8 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::Weigh
     return absl::OkStatus();
   }
   constexpr int64_t kOtherBytes = int64_t{1} << 30;  // for the arrays that a pass hands over
-  device_ = device::NewHostDevice({.memory_bytes = config.expert_cache_bytes + kOtherBytes});
+  device_ = device::NewHostDevice({.memory_bytes = config.expert_cache_bytes + kOtherBytes,
+                                   .copy_bytes_per_second = static_cast<double>(config.copy_rate)});
   compute_ = std::make_unique<engine::HostDecode>(spec, weights_, kernels, max_rows, workers.own_threads(), hot_rows);
   return absl::OkStatus();
 }

@@ -34,8 +34,8 @@ int main(int argc, char** argv) {
       "Steps in which a sequence decodes should take fewer milliseconds than this; it bounds the prompt tokens of "
       "such a step, of which there are at least 8; 0: 50, or no bound with --mode throughput");
   app.add_option("--max-chunk-tokens", config.max_chunk_tokens,
-                 "Most prompt tokens in one step; without a decoding sequence a step takes this many; 0: 256, or 1024 "
-                 "with --mode throughput");
+                 "Most prompt tokens in one step; without a decoding sequence a step takes this many; 0: 256, or with "
+                 "--mode throughput 1024, and 4096 if experts stream to a device");
   app.add_option("--kv-tokens", config.kv_tokens,
                  "Tokens the KV pool holds; 0: two contexts, at most 65536 tokens, or a context for each sequence with "
                  "--mode throughput; at most a quarter of free shared memory");
@@ -55,6 +55,10 @@ int main(int argc, char** argv) {
       "computes everything; cuda:N: a GPU, which needs memory for all these weights and the KV of the longest "
       "sequence, and is fastest with room for the whole KV pool; host: threads of this machine that emulate a device, "
       "for trials, not for speed. With --mode throughput the shares differ: see --batch-schedule");
+  app.add_option("--copy-rate", config.copy_rate,
+                 "With --device host, for trials: bytes per second of its bus in each direction (12GB); 0: as fast as "
+                 "memory")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   moestro::AddChoice(
       app, "--overlap", moestro::decode::kOverlapWords, config.overlap,
       "With a device, cut a step into two batches: the device computes one while the CPU computes the other's "

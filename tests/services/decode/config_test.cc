@@ -57,6 +57,9 @@ TEST(DecodeConfigTest, TheModeChoosesWhatAStepHolds) {
   EXPECT_EQ(config.limits().max_batch, 256);
   EXPECT_TRUE(std::isinf(config.limits().bound_seconds));
   EXPECT_EQ(config.limits().max_chunk_tokens, 1024);
+  config.device = "host";
+  EXPECT_EQ(config.limits().max_chunk_tokens, 4096);
+  config.device = "none";
   config.itl_bound_ms = 200;
   config.max_chunk_tokens = 512;
   EXPECT_EQ(config.limits().bound_seconds, 0.2);
@@ -89,6 +92,13 @@ TEST(DecodeConfigTest, BatchesThatStreamHaveFlagsOfTheirOwn) {
   EXPECT_THAT(error(attend), testing::HasSubstr("--batch-schedule s4: GPUs do not attend"));
   EXPECT_THAT(error([](DecodeConfig& c) { c.expert_cache_bytes = 1; }), testing::HasSubstr("set --device-memory"));
   EXPECT_THAT(error([](DecodeConfig& c) { c.routing_trace = "x"; }), testing::HasSubstr("--routing-trace"));
+  EXPECT_EQ(error([](DecodeConfig& c) { c.copy_rate = 1 << 30; }), "");
+  const auto paced_gpu = [](DecodeConfig& c) {
+    c.device = "cuda:0";
+    c.copy_rate = 1;
+  };
+  EXPECT_THAT(error(paced_gpu), testing::HasSubstr("--copy-rate: for trials, needs --device host"));
+  EXPECT_THAT(error([](DecodeConfig& c) { c.copy_rate = -1; }), testing::HasSubstr("--copy-rate -1"));
   EXPECT_THAT(error([](DecodeConfig& c) { c.micro_batch = 8193; }), testing::HasSubstr("--micro-batch 8193"));
   // Without the mode, or without a device.
   for (const auto& [mode, device] : {std::pair(Mode::kLatency, "host"), std::pair(Mode::kThroughput, "none")}) {
