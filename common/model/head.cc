@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/model/linear.h"
+#include "common/model/vocabulary_sums.h"
 
 namespace moestro::model {
 
@@ -60,8 +61,8 @@ void RunHead(const HeadContext& context, const HeadSlice& slice, int64_t count) 
 
 absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<float> logits) {
   std::ranges::fill(logits.subspan(token_count), -std::numeric_limits<float>::infinity());
+  if (!HasNan(logits)) return absl::OkStatus();
   const auto nan = std::ranges::find_if(logits, [](float logit) { return std::isnan(logit); });
-  if (nan == logits.end()) return absl::OkStatus();
   return absl::InternalError(absl::StrFormat("logit of token %d is NaN at position %d of sequence %d",
                                              nan - logits.begin(), row.position, row.sequence));
 }

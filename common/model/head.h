@@ -22,7 +22,7 @@ struct HeadSlice {
 };
 
 // Rows whose logits are computed together: enough to share one read of the head, few enough to bound the buffer.
-inline constexpr int64_t kLogitRows = 16;
+inline constexpr int64_t kLogitRows = 64;
 
 // The buffers of the head.
 class HeadBuffers {

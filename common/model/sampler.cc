@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/model/vocabulary_sums.h"
 
 namespace moestro::model {
 namespace {
@@ -27,12 +29,8 @@ double UniformAt(uint64_t seed, uint64_t index) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// log(sum(exp(logits))) in F64, in id order. REQUIRES a finite maximum.
-double LogSumExp(std::span<const float> logits, float maximum) {
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - maximum);
-  return maximum + std::log(sum);
-}
+// log(sum(exp(logits))). REQUIRES a finite maximum.
+double LogSumExp(std::span<const float> logits, float maximum) { return maximum + std::log(SumOfExp(logits, maximum)); }
 
 bool MoreLikely(std::span<const float> logits, int32_t a, int32_t b) {
   return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
@@ -79,7 +77,7 @@ class Draw {
     if (kept_ < ranked_.size()) {
       for (size_t rank = 0; rank < kept_; ++rank) mass_ += Weight(ranked_.At(rank));
     } else {
-      for (size_t id = 0; id < logits.size(); ++id) mass_ += Weight(static_cast<int32_t>(id));
+      mass_ = SumOfExp(logits, maximum, params.temperature);
     }
     if (params.top_p < 1) CutTo(mass_ * static_cast<double>(params.top_p));
   }
@@ -128,16 +126,13 @@ class Draw {
 
 // The id of the largest logit. INTERNAL if there is none, or if a logit is NaN or infinite.
 absl::StatusOr<int32_t> MostLikely(std::span<const float> logits) {
-  int32_t best = -1;
+  if (const std::optional<int32_t> largest = LargestLogit(logits)) return *largest;
   for (size_t id = 0; id < logits.size(); ++id) {
-    const float logit = logits[id];
-    if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
-      return absl::InternalError(absl::StrCat("logit of token ", id, " is ", logit));
+    if (std::isnan(logits[id]) || logits[id] == std::numeric_limits<float>::infinity()) {
+      return absl::InternalError(absl::StrCat("logit of token ", id, " is ", logits[id]));
     }
-    if (std::isfinite(logit) && (best < 0 || logit > logits[best])) best = static_cast<int32_t>(id);
   }
-  if (best < 0) return absl::InternalError("no token has a finite logit");
-  return best;
+  return absl::InternalError("no token has a finite logit");
 }
 
 // `best`: the most likely id.

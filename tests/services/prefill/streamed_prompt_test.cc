@@ -11,6 +11,7 @@
 #include "common/base/steady_seconds.h"
 #include "common/device/host/host_device.h"
 #include "common/engine/host/host_prefill.h"
+#include "common/model/head.h"
 #include "common/platform/numa.h"
 #include "services/prefill/prefill_backends.h"
 #include "services/prefill/prefill_runner.h"
@@ -223,9 +224,9 @@ TEST_F(StreamedPromptTest, ScoresThatMustBeStreamedHaveTheSameBits) {
       const auto token = runner.Run(job, *node_.Writer(lease), Never, events);
       EXPECT_TRUE(token.ok() && !token->has_value()) << token.status();
       EXPECT_EQ(streamed, job.way == PromptWay::kStreamed);
-      // In place with every layer of a chunk, streamed with every layer of a pass, and every 16 rows of the head.
+      // In place with every layer of a chunk, streamed with every layer of a pass, and every kLogitRows of the head.
       if (streamed) {
-        EXPECT_GE(node_.pool().Renewals(lease), renewals + node_.spec().num_layers + 60 / 16);
+        EXPECT_GE(node_.pool().Renewals(lease), renewals + node_.spec().num_layers + 60 / model::kLogitRows);
       }
       return all;
     };

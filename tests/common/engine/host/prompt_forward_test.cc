@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/model/binding.h"
+#include "common/model/head.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
@@ -111,16 +112,17 @@ TEST_F(PromptForwardTest, BitsAreTheEnginesHoweverItIsCut) {
 }
 
 TEST_F(PromptForwardTest, RefusesWhatDoesNotFit) {
-  PromptForward forward(spec(), TestKernels(), pool_, {.max_rows = 20, .tile_rows = 20});
-  const model::TestSequence sequence(spec(), 32);
+  constexpr int64_t kMost = model::kLogitRows + 4;
+  PromptForward forward(spec(), TestKernels(), pool_, {.max_rows = kMost, .tile_rows = kMost});
+  const model::TestSequence sequence(spec(), 2 * kMost);
   const kv::KvPages pages[] = {sequence.pages()};
   const auto begin = [&](int64_t count) {
     return forward.Begin(model::MakeRows(model::RandomTokens(count, spec().token_count, 1), 0), pages,
                          model::MlaForm::kAbsorbed);
   };
-  EXPECT_TRUE(begin(16).ok());
-  EXPECT_THAT(begin(21).message(), testing::HasSubstr("1 to 20 rows"));
-  EXPECT_THAT(begin(17).message(), testing::HasSubstr("17 rows want logits"));
+  EXPECT_TRUE(begin(model::kLogitRows).ok());
+  EXPECT_THAT(begin(kMost + 1).message(), testing::HasSubstr("1 to 68 rows"));
+  EXPECT_THAT(begin(model::kLogitRows + 1).message(), testing::HasSubstr("65 rows want logits"));
 }
 
 class NoSharedExpertTest : public PromptForwardTest {
