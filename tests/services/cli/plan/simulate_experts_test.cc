@@ -68,6 +68,18 @@ TEST_F(SimulateExpertsTest, ReplaysEveryScheduleAndPolicy) {
               HasSubstr("hybrid     mrs "));
 }
 
+// Of the README's commands: this machine also says what batches would do.
+TEST_F(SimulateExpertsTest, OnThePapersNode) {
+  const std::string node = "deploy/hardware/rtx5090-epyc9355.json";
+  const Result experts =
+      Run({"simulate", node, "--experts", Record({"--sequences", "1", "--tokens", "2"}), "--model", "deepseek-v2-lite"},
+          false);
+  EXPECT_TRUE(experts.status.ok()) << experts.status;
+  const Result batch = Run({"plan", "--explain", "batch", "--hardware", node, "--model", "qwen3-30b"}, false);
+  EXPECT_TRUE(batch.status.ok()) << batch.status;
+  EXPECT_THAT(batch.out, HasSubstr("1152.0 GB, 1228.8 GB/s, 29.2 TFLOP/s"));
+}
+
 TEST_F(SimulateExpertsTest, NamesWhatIsWrong) {
   const std::string path = Record({"--sequences", "1", "--tokens", "2"});
   const auto error = [&](const std::vector<std::string>& arguments) {
