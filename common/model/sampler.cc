@@ -37,24 +37,44 @@ bool MoreLikely(std::span<const float> logits, int32_t a, int32_t b) {
 }
 
 // Tokens with finite logits from the most to the least likely (ties: lower id first), sorted only as far as requested.
-// A vocabulary is large, and a draw seldom looks beyond its first few tokens.
+// A vocabulary is large, and a draw seldom looks beyond its first few tokens. `maximum`: of the logits.
 class RankedTokens {
  public:
-  explicit RankedTokens(std::span<const float> logits) : logits_(logits) {
-    for (size_t id = 0; id < logits.size(); ++id) {
-      if (std::isfinite(logits[id])) ids_.push_back(static_cast<int32_t>(id));
-    }
+  RankedTokens(std::span<const float> logits, float maximum)
+      : logits_(logits),
+        near_(std::max(maximum - kNear, std::numeric_limits<float>::lowest())),
+        size_(static_cast<size_t>(std::ranges::count_if(logits, [](float logit) { return logit > kImpossible; }))) {
+    Collect([this](float logit) { return logit >= near_; });
   }
 
-  size_t size() const { return ids_.size(); }
+  size_t size() const { return size_; }
 
   // REQUIRES: rank < size().
   int32_t At(size_t rank) {
+    // All that come now rank behind those that are there.
+    if (rank >= ids_.size()) Collect([this](float logit) { return logit < near_ && logit > kImpossible; });
     while (rank >= sorted_) SortMore();
     return ids_[rank];
   }
 
  private:
+  // Few tokens of a language model's distribution are so near to the most likely one. All others together, were they
+  // 160,000, would have 2 % of its probability.
+  static constexpr float kNear = 16;
+  static constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+
+  // Without branches: which logits are wanted cannot be foreseen.
+  template <typename Wanted>
+  void Collect(Wanted wanted) {
+    size_t end = ids_.size();
+    ids_.resize(end + static_cast<size_t>(std::ranges::count_if(logits_, wanted)) + 1);
+    for (size_t id = 0; id < logits_.size(); ++id) {
+      ids_[end] = static_cast<int32_t>(id);
+      end += static_cast<size_t>(wanted(logits_[id]));
+    }
+    ids_.resize(end);
+  }
+
   void SortMore() {
     const size_t target = std::min(ids_.size(), std::max<size_t>(64, sorted_ * 8));
     std::partial_sort(ids_.begin() + sorted_, ids_.begin() + target, ids_.end(),
@@ -63,6 +83,8 @@ class RankedTokens {
   }
 
   std::span<const float> logits_;
+  float near_;
+  size_t size_;
   std::vector<int32_t> ids_;
   size_t sorted_ = 0;
 };
@@ -71,7 +93,11 @@ class RankedTokens {
 class Draw {
  public:
   Draw(std::span<const float> logits, float maximum, const Sampling& params)
-      : logits_(logits), maximum_(maximum), temperature_(params.temperature), ranked_(logits), kept_(ranked_.size()) {
+      : logits_(logits),
+        maximum_(maximum),
+        temperature_(params.temperature),
+        ranked_(logits, maximum),
+        kept_(ranked_.size()) {
     if (params.top_k > 0 && static_cast<size_t>(params.top_k) < kept_) kept_ = static_cast<size_t>(params.top_k);
     if (params.min_p > 0) CutBelow(params.min_p);
     if (kept_ < ranked_.size()) {
@@ -183,9 +209,11 @@ std::vector<float> Adjusted(std::span<const float> logits, std::span<const int32
   return adjusted;
 }
 
-std::vector<TokenAlternative> Alternatives(std::span<const float> logits, double normaliser, size_t top) {
+std::vector<TokenAlternative> Alternatives(std::span<const float> logits, float maximum, double normaliser,
+                                           size_t top) {
   std::vector<TokenAlternative> alternatives;
-  RankedTokens ranked(logits);
+  if (top == 0) return alternatives;
+  RankedTokens ranked(logits, maximum);
   for (size_t rank = 0; rank < std::min(top, ranked.size()); ++rank) {
     const int32_t id = ranked.At(rank);
     alternatives.push_back({id, static_cast<float>(logits[id] - normaliser)});
@@ -241,15 +269,16 @@ absl::StatusOr<Token> SampleNext(std::span<const float> logits, std::span<const 
   }
   const double normaliser = LogSumExp(logits, logits[best]);
   Token token{id, static_cast<float>(logits[id] - normaliser)};
-  if (params.top_logprobs > 0) token.top = Alternatives(logits, normaliser, params.top_logprobs);
+  if (params.top_logprobs > 0) token.top = Alternatives(logits, logits[best], normaliser, params.top_logprobs);
   return token;
 }
 
 LogprobResult ComputeLogprobs(std::span<const float> logits, int32_t id, int32_t top) {
   MOE_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size());
-  const double normaliser = LogSumExp(logits, *std::ranges::max_element(logits));
+  const float maximum = *std::ranges::max_element(logits);
+  const double normaliser = LogSumExp(logits, maximum);
   return {static_cast<float>(logits[id] - normaliser),
-          Alternatives(logits, normaliser, static_cast<size_t>(std::max(top, 0)))};
+          Alternatives(logits, maximum, normaliser, static_cast<size_t>(std::max(top, 0)))};
 }
 
 }  // namespace moestro::model

@@ -402,6 +402,25 @@ TEST(Logprobs, OfOneTokenAndTheBest) {
   EXPECT_NEAR(result.top[2].logprob, std::log(0.2), 1e-6);
 }
 
+// However far behind the most likely one: those are ranked only if they are asked for.
+TEST(Logprobs, TheUnlikelyAreListedInOrder) {
+  const float minus_infinity = -std::numeric_limits<float>::infinity();
+  const std::vector<float> logits = {-40, 3, -100, minus_infinity, -13, -13.5f, 3, -3e38f, -14};
+  std::vector<int32_t> ids;
+  for (const TokenAlternative& token : ComputeLogprobs(logits, 1, 20).top) ids.push_back(token.id);
+  EXPECT_EQ(ids, (std::vector<int32_t>{1, 6, 4, 5, 8, 0, 2, 7}));
+}
+
+TEST(Sampler, DrawsWhatIsFarBehindAtAHighTemperature) {
+  const std::vector<float> logits = {0, -30, -60, -90};
+  std::vector<int> drawn(logits.size());
+  for (uint64_t index = 0; index < 1000; ++index) {
+    ++drawn[static_cast<size_t>(SampleNext(logits, {}, {.temperature = 1e6f, .seed = 1}, index)->id)];
+  }
+  // 250 each, with a deviation of 14.
+  for (const int count : drawn) EXPECT_NEAR(count, 250, 70);
+}
+
 TEST(Logprobs, MaskedTokensAreNotListed) {
   const LogprobResult result = ComputeLogprobs(std::vector<float>{kMasked, 1, kMasked}, 0, 5);
   EXPECT_EQ(result.logprob, kMasked);
