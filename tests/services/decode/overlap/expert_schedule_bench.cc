@@ -50,6 +50,8 @@ struct Flags {
   int64_t rows_of_a_step() const { return sequences * rows; }
 };
 
+int64_t TokensOfASequence(const Flags& flags) { return flags.rows * (kPromptSteps + kWarmUpSteps + flags.steps); }
+
 // One schedule with its device, its caches and its sequences.
 class Arm {
  public:
@@ -73,7 +75,7 @@ class Arm {
     forward_ =
         HybridForward::Create(spec, *device_, *compute_, *scheduled_, {.max_rows = max_rows, .split = whole}).value();
     for (int64_t i = 0; i < flags.sequences; ++i) {
-      const int64_t most = rows_ * (kPromptSteps + kWarmUpSteps + flags.steps);
+      const int64_t most = TokensOfASequence(flags);
       caches_.emplace_back(spec, most);
       pages_.push_back(caches_.back().pages());
       const int64_t given = rows_ > 1 ? most : kPromptSteps;
@@ -185,6 +187,13 @@ int Main(int argc, char** argv) {
 
   const OwnedSegment owned = BuildSegmentInMemory(flags.checkpoint).value();
   const weights::ModelSpec& spec = owned.segment->spec();
+  const int64_t longest = TokensOfASequence(flags);
+  if (longest > spec.max_position_embeddings) {
+    std::fprintf(stderr, "--rows %lld, --steps %lld: sequences of %lld tokens, but the model takes %lld\n",
+                 static_cast<long long>(flags.rows), static_cast<long long>(flags.steps),
+                 static_cast<long long>(longest), static_cast<long long>(spec.max_position_embeddings));
+    return 2;
+  }
   const model::ModelWeights weights = model::BindWeights(*owned.segment).value();
   const CpuKernels kernels = SelectKernels(Int8Activations::kPublished).value();
   CpuKernels cpu_kernels = kernels;
