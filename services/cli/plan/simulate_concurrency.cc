@@ -21,15 +21,18 @@ bool Settled(double before, double after) { return std::abs(after - before) <= k
 
 }  // namespace
 
+absl::Status CheckConcurrency(const device::HardwareSpec& hardware) {
+  if (hardware.cpu_cores > 0 && hardware.cpu_read_bytes_per_second > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(hardware.name,
+                                                 ": decode beside a prompt needs the machine's 'levels.cpu.cores' and ",
+                                                 "'levels.cpu.read_bytes_per_second'"));
+}
+
 absl::StatusOr<ConcurrentSeconds> SimulateConcurrency(const device::HardwareSpec& hardware,
                                                       const weights::ModelSpec& spec, const ConcurrentLoad& load,
                                                       const prefill::MemoryLimits& limits,
                                                       const engine::CostOptions& costs) {
-  if (hardware.cpu_cores <= 0 || hardware.cpu_read_bytes_per_second <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(hardware.name, ": decode beside a prompt needs the machine's 'levels.cpu.cores' and ",
-                     "'levels.cpu.read_bytes_per_second'"));
-  }
+  MOE_RETURN_IF_ERROR(CheckConcurrency(hardware));
   device::World world;
   const size_t memory =
       world.Shared(hardware.cpu_read_bytes_per_second,

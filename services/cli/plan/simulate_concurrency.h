@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/prefill/stream/simulate.h"
 
@@ -23,8 +24,11 @@ struct ConcurrentSeconds {
   double total() const { return prompt > decode ? prompt : decode; }
 };
 
-// FP8 weights. Both begin together; several sequences decode in two micro-batches. INVALID_ARGUMENT names the number of
-// the machine that is missing.
+// Whether the machine has the numbers; INVALID_ARGUMENT names those that are missing.
+absl::Status CheckConcurrency(const device::HardwareSpec& hardware);
+
+// FP8 weights. Both begin together; several sequences decode in two micro-batches. Errors as
+// CheckConcurrency.
 absl::StatusOr<ConcurrentSeconds> SimulateConcurrency(const device::HardwareSpec& hardware,
                                                       const weights::ModelSpec& spec, const ConcurrentLoad& load,
                                                       const prefill::MemoryLimits& limits,

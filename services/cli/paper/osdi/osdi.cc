@@ -4,6 +4,7 @@
 #include "common/base/status.h"
 #include "common/checkpoint/config.h"
 #include "services/cli/paper/osdi/figures.h"
+#include "services/cli/plan/simulate_concurrency.h"
 #include "services/cli/plan/simulate_decode.h"
 #include "services/cli/plan/simulate_ranks.h"
 #include "services/cli/plan/stream_claims.h"
@@ -87,7 +88,14 @@ absl::StatusOr<PaperReport> MakeOsdiReport(const OsdiInput& input, const std::st
                      .figures = {}};
   const auto wanted = [&](const OsdiFigure& candidate) { return figure.empty() || figure == candidate.id; };
   unsigned compared = kNone;
-  for (const OsdiFigure& candidate : kFigures) compared |= wanted(candidate) ? candidate.compares : kNone;
+  for (const OsdiFigure& candidate : kFigures) {
+    if (!wanted(candidate)) continue;
+    compared |= candidate.compares;
+    // Before all others, which take seconds.
+    if (candidate.add == AddConcurrency) {
+      MOE_RETURN_IF_ERROR(Annotate(CheckConcurrency(input.node.built), candidate.title));
+    }
+  }
   PaperComparison stream, ranks, decode;
   if (compared & kStream) {
     MOE_ASSIGN_OR_RETURN(stream, CompareStream(input.node, {}, {}));
