@@ -59,7 +59,7 @@ class RankedTokens {
 
  private:
   // Few tokens of a language model's distribution are so near to the most likely one. All others together, were they
-  // 160,000, would have 2 % of its probability.
+  // 160,000, would have 2 % of its probability at temperature 1.
   static constexpr float kNear = 16;
   static constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 

@@ -16,7 +16,7 @@ constexpr size_t kWidth = 4;
 // Independent sums, so that additions do not wait for each other.
 constexpr size_t kSums = 4;
 constexpr size_t kStep = kSums * kWidth;
-constexpr size_t kTermsInF32 = 64;  // of each of a vector's numbers: less than the rounding of a term's
+constexpr size_t kTermsInF32 = 64;  // of each of a vector's numbers, before F64 adds them
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 

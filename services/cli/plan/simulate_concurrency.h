@@ -27,8 +27,7 @@ struct ConcurrentSeconds {
 // Whether the machine has the numbers; INVALID_ARGUMENT names those that are missing.
 absl::Status CheckConcurrency(const device::HardwareSpec& hardware);
 
-// FP8 weights. Both begin together; several sequences decode in two micro-batches. Errors as
-// CheckConcurrency.
+// FP8 weights. Both begin together; several sequences decode in two micro-batches. Errors: CheckConcurrency's.
 absl::StatusOr<ConcurrentSeconds> SimulateConcurrency(const device::HardwareSpec& hardware,
                                                       const weights::ModelSpec& spec, const ConcurrentLoad& load,
                                                       const prefill::MemoryLimits& limits,

@@ -210,11 +210,12 @@ TEST_F(StreamedPromptTest, OnlyPromptsThatAreLongEnoughAndNeverScores) {
 }
 
 TEST_F(StreamedPromptTest, ScoresThatMustBeStreamedHaveTheSameBits) {
-  for (const int64_t memory_bytes : {int64_t{0}, BytesFor(40)}) {  // in one pass and in two
+  constexpr int kTokens = 2 * model::kLogitRows + 12;
+  for (const int64_t memory_bytes : {int64_t{0}, BytesFor(100)}) {  // in one pass and in two
     const auto device = Device(memory_bytes);
     const auto scores = [&](const PrefillJob& job) {
       PrefillRunner runner = Runner(device.get());
-      const KvLease lease = Reserve();
+      const KvLease lease = Reserve(kTokens);
       const uint32_t renewals = node_.pool().Renewals(lease);
       std::vector<std::pair<int32_t, std::optional<float>>> all;
       bool streamed = false;
@@ -226,16 +227,16 @@ TEST_F(StreamedPromptTest, ScoresThatMustBeStreamedHaveTheSameBits) {
       EXPECT_EQ(streamed, job.way == PromptWay::kStreamed);
       // In place with every layer of a chunk, streamed with every layer of a pass, and every kLogitRows of the head.
       if (streamed) {
-        EXPECT_GE(node_.pool().Renewals(lease), renewals + node_.spec().num_layers + 60 / model::kLogitRows);
+        EXPECT_GE(node_.pool().Renewals(lease), renewals + node_.spec().num_layers + kTokens / model::kLogitRows);
       }
       return all;
     };
-    PrefillJob job = Job(60);
+    PrefillJob job = Job(kTokens);
     job.score_top = 0;
     const auto in_place = scores(job);
     job.way = PromptWay::kStreamed;
     job.way_required = true;
-    ASSERT_EQ(in_place.size(), 60u);
+    ASSERT_EQ(std::ssize(in_place), kTokens);
     EXPECT_EQ(scores(job), in_place);
   }
 }

@@ -21,9 +21,8 @@ struct MoeLightningFigure {
 
 constexpr MoeLightningFigure kFigures[] = {
     {"1", "Figure 1: throughput over the host's memory",
-     "Simulated with the rates fitted to S1 (p). The policy model chooses (p)'s batches; FlexGen has as many "
-     "micro-batches "
-     "of 8, its own for this workload, as the host has room for.",
+     "Simulated with the rates fitted to S1 (p). The policy model chooses (p)'s batches; FlexGen has as many of "
+     "its own micro-batches, of 8 requests, as the host has room for.",
      AddMemorySweep},
     {"rooflines", "Figures 4 and 5: rooflines of attention and experts",
      "The machine of Fig. 3. Paper: what its figures' program computes.", AddRooflines},

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -153,34 +154,38 @@ std::map<std::pair<std::string, std::string>, std::vector<Compared>> Groups(cons
   return groups;
 }
 
-// Fig. 1: padded requests on one T4. Both systems at the rates that MoE-Lightning's own runs gave.
-constexpr char kSweptMachine[] = "gcp-t4";
-constexpr roofline::BatchWorkload kSweptWorkload = {.prompt = 418, .generate = 128};
-// FlexGen's micro-batch for this workload (Table 5).
-constexpr int64_t kFlexGenMicroBatch = 8;
+// Fig. 1: what both systems compute there, and FlexGen's micro-batch for it. The figure does not say; this is the run
+// of Table 5.
+const PublishedBaseline& Swept() {
+  return *std::ranges::find_if(PublishedBaselines(), [](const PublishedBaseline& baseline) {
+    return std::string_view(baseline.setting) == "S1 (p)" && std::string_view(baseline.system) == "FlexGen" &&
+           baseline.run.generate == 128;
+  });
+}
+roofline::BatchWorkload SweptWorkload() { return {.prompt = Swept().prompt, .generate = Swept().run.generate}; }
 // Of the highest throughput: who has it has reached the plateau.
 constexpr double kPlateau = 0.95;
 
 // The policy model's batch for this memory; none: the weights do not fit.
 std::optional<PublishedRun> LightningBatch(const roofline::BatchModel& model, const roofline::Machine& machine) {
-  const auto choice = roofline::SearchPolicy(model, machine, kSweptWorkload, {.device_experts = true});
+  const auto choice = roofline::SearchPolicy(model, machine, SweptWorkload(), {.device_experts = true});
   if (!choice) return std::nullopt;
-  return PublishedRun{.generate = kSweptWorkload.generate,
+  return PublishedRun{.generate = SweptWorkload().generate,
                       .requests = choice->policy.requests(),
                       .micro_batch = choice->policy.micro_batch};
 }
 
 // As many of FlexGen's micro-batches as the host has room for.
 std::optional<PublishedRun> FlexGenBatch(const roofline::BatchModel& model, const roofline::Machine& machine) {
-  roofline::BatchPolicy policy = {.micro_batch = kFlexGenMicroBatch, .micro_batches = 0, .device_attention = true};
+  roofline::BatchPolicy policy = {.micro_batch = Swept().run.micro_batch, .micro_batches = 0, .device_attention = true};
   const double room = roofline::kHostMemoryShare * machine.host.memory_bytes;
-  const double none = model.CostOf(machine, kSweptWorkload, policy).host_bytes;
+  const double none = model.CostOf(machine, SweptWorkload(), policy).host_bytes;
   policy.micro_batches = 1;
-  const double one = model.CostOf(machine, kSweptWorkload, policy).host_bytes;
+  const double one = model.CostOf(machine, SweptWorkload(), policy).host_bytes;
   policy.micro_batches = static_cast<int64_t>((room - none) / (one - none));
   if (policy.micro_batches < 1) return std::nullopt;
   return PublishedRun{
-      .generate = kSweptWorkload.generate, .requests = policy.requests(), .micro_batch = kFlexGenMicroBatch};
+      .generate = SweptWorkload().generate, .requests = policy.requests(), .micro_batch = policy.micro_batch};
 }
 
 // The least x with kPlateau of the curve's highest y.
@@ -197,8 +202,9 @@ double PlateauBegin(const Chart::Curve& curve) {
 void AddMemorySweep(const MoeLightningContext& context, Figure& figure) {
   const weights::ModelSpec& spec = SpecOf(kBaselineModel);
   const roofline::BatchModel model(spec, DType::kBF16);
-  const Rates rates = Fit(Groups(context.machines).at({kSweptMachine, kBaselineModel}));
-  roofline::Machine machine = context.machines.at(kSweptMachine);
+  // Both at the rates that MoE-Lightning's own runs gave.
+  const Rates rates = Fit(Groups(context.machines).at({Swept().machine, kBaselineModel}));
+  roofline::Machine machine = context.machines.at(Swept().machine);
   const double whole = machine.host.memory_bytes;
   Chart chart{.title = "Figure 1: Mixtral 8x7B on a T4, 128 tokens generated",
               .x_label = "GB of the host's memory",
@@ -210,7 +216,7 @@ void AddMemorySweep(const MoeLightningContext& context, Figure& figure) {
     machine.host.memory_bytes = 2 * whole * i / kSteps;
     const auto add = [&](size_t curve, const std::optional<PublishedRun>& batch, Schedule schedule) {
       if (!batch) return;
-      const Run run(machine, spec, kSweptWorkload.prompt, *batch, schedule);
+      const Run run(machine, spec, SweptWorkload().prompt, *batch, schedule);
       chart.curves[curve].points.push_back({machine.host.memory_bytes / 1e9, run.TokensPerSecond(rates)});
     };
     add(0, LightningBatch(model, machine), Schedule::kCgoPipe);
