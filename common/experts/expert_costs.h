@@ -19,14 +19,16 @@ class SecondsByRows {
 };
 
 struct ExpertCosts {
-  SecondsByRows host;       // of an expert on the CPU
-  double host_start = 0;    // more, of a pass's first one
-  SecondsByRows device;     // of an expert that the device holds
-  double device_start = 0;  // of inputs to the device, of outputs back and of waiting, once a pass
-  double launch = 0;        // of giving the device its work, before the CPU begins, once a pass
-  double load = 0;          // of an expert to the device
-  double load_start = 0;    // more, of a pass's first load: until it begins, and until the device knows that it ended
-  double between = 0;       // from the end of a layer's experts to the next layer's: attention, while the bus is idle
+  SecondsByRows host;         // of an expert on the CPU
+  double host_start = 0;      // more, of a pass's first one
+  double host_beside = 1;     // times as long as `host` says an expert takes while the device computes too
+  SecondsByRows device;       // of an expert that the device holds, while the CPU computes too
+  double device_start = 0;    // of inputs to the device, of outputs back and of waiting, once a pass
+  SecondsByRows shared = {};  // of the shared expert for a pass's rows, which the device computes before them
+  double launch = 0;          // of giving the device its work, before the CPU begins, once a pass
+  double load = 0;            // of an expert to the device
+  double load_start = 0;      // more, of a pass's first load: until it begins, and until the device knows that it ended
+  double between = 0;         // from the end of a layer's experts to the next layer's: attention, while the bus is idle
 };
 
 }  // namespace moestro::experts

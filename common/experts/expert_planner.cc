@@ -56,7 +56,8 @@ const ExpertPlanner::Pass& ExpertPlanner::Next(int64_t moe_layer, const PassRout
   pass_.loads.clear();
   pass_.behind.clear();
   SchedulePlan& plan = pass_.plan;
-  scheduler_->Plan({.uses = pass_.uses, .costs = costs_, .most_loads = cache_.spare(), .bus_busy = backlog_}, plan);
+  shared_ = costs_.shared.At(routing.rows);
+  scheduler_->Plan(StateOf(pass_.uses, cache_.spare()), plan);
   pass_.foreseen_hits = 0;
   for (const ExpertUse& use : pass_.uses) {
     if (!use.held() || cache_.IsKept(use.expert)) continue;
@@ -75,6 +76,10 @@ const ExpertPlanner::Pass& ExpertPlanner::Next(int64_t moe_layer, const PassRout
   LoadForLater(moe_layer, bus, end);
   backlog_ = pass_.behind.empty() ? std::max(0.0, plan.bus_end - end) : std::max(0.0, bus - end);
   return pass_;
+}
+
+LayerState ExpertPlanner::StateOf(std::span<const ExpertUse> uses, int64_t most_loads) const {
+  return {.uses = uses, .costs = costs_, .most_loads = most_loads, .bus_busy = backlog_, .device_busy = shared_};
 }
 
 bool ExpertPlanner::MayLoad() const {
@@ -96,7 +101,7 @@ void ExpertPlanner::LoadAhead(int64_t moe_layer, const PassRouting& routing, dou
     }
     std::erase_if(uses, [](const ExpertUse& use) { return use.rows == 0; });
   }
-  prefetch_.Begin(layers, costs_, options_.most_loads);
+  prefetch_.Begin(layers, {.costs = costs_, .most_loads = options_.most_loads, .device_busy = shared_});
   while (MayLoad() && bus + costs_.load <= end) {
     const std::optional<ImpactPrefetch::Choice> choice = prefetch_.Next();
     if (!choice.has_value()) return;
@@ -110,8 +115,7 @@ void ExpertPlanner::LoadAhead(int64_t moe_layer, const PassRouting& routing, dou
 bool ExpertPlanner::WouldGain(int32_t place) {
   other_uses_.assign(pass_.uses.begin(), pass_.uses.end());
   other_uses_[static_cast<size_t>(place)].slot = 0;  // any: the plan asks only whether it is held
-  scheduler_->Plan({.uses = other_uses_, .costs = costs_, .most_loads = options_.most_loads, .bus_busy = backlog_},
-                   other_plan_);
+  scheduler_->Plan(StateOf(other_uses_, options_.most_loads), other_plan_);
   return other_plan_.makespan() < pass_.plan.makespan();
 }
 

@@ -21,6 +21,7 @@ int64_t CacheSlots(int64_t budget_bytes, int64_t expert_bytes, int64_t moe_layer
 // What routers say of a pass.
 struct PassRouting {
   std::span<const model::ExpertChoice> choices;  // of all rows
+  int64_t rows = 1;
   // The experts that were next to be chosen, with their scores, of all rows. Only Policy::kMrs looks at them.
   std::span<const model::ExpertChoice> others = {};
   // The experts that the next layer would choose, the second next, ...: each once for each row that it would have.
@@ -68,6 +69,7 @@ class ExpertPlanner {  // not thread-safe
 
  private:
   bool MayLoad() const;
+  LayerState StateOf(std::span<const ExpertUse> uses, int64_t most_loads) const;
   // Whether the pass would be shorter if the expert at this place in uses were held.
   bool WouldGain(int32_t place);
   void LoadAhead(int64_t moe_layer, const PassRouting& routing, double& bus, double end);
@@ -81,6 +83,7 @@ class ExpertPlanner {  // not thread-safe
   // Seconds of loads that the last pass has left on the bus. What passes between passes beside costs_.between is not
   // counted: plans would depend on the clock, and a recording would not tell what they were.
   double backlog_ = 0;
+  double shared_ = 0;  // seconds of the pass's shared expert
   Pass pass_;
   std::vector<Load> first_;       // of Clear
   std::vector<int32_t> missing_;  // in uses, on the CPU

@@ -17,7 +17,7 @@ void HybridScheduler::Sort(const LayerState& state) {
   for (int32_t i = 0; i < std::ssize(state.uses); ++i) {
     const ExpertUse& use = state.uses[static_cast<size_t>(i)];
     (use.held() ? held_ : missing_)
-        .push_back({i, use.rows, state.costs.host.At(use.rows), state.costs.device.At(use.rows)});
+        .push_back({i, use.rows, state.host_seconds(use.rows), state.costs.device.At(use.rows)});
   }
   for (std::vector<Item>* items : {&missing_, &held_}) {
     std::ranges::sort(*items, {}, [](const Item& item) { return std::pair(-item.rows, item.place); });
@@ -42,7 +42,7 @@ HybridScheduler::Choice HybridScheduler::Best(const LayerState& state) const {
   };
   const auto device_end = [&](size_t loads) {
     if (loads == 0 && moved == held_.size()) return 0.0;
-    return std::max(state.bus_busy + costs.device_start + held + loaded, after_bus);
+    return std::max(state.device_start() + held + loaded, after_bus);
   };
   const auto try_it = [&](size_t loads) {
     const double end = std::max(host_end(loads), device_end(loads));
@@ -51,8 +51,9 @@ HybridScheduler::Choice HybridScheduler::Best(const LayerState& state) const {
       best = {loads, moved};
     }
   };
-  double all_on_host = costs.host_start + host;  // which nothing is launched for
-  for (const Item& item : held_) all_on_host += item.host;
+  double all = host;
+  for (const Item& item : held_) all += item.host;
+  const double all_on_host = costs.host_start + all / costs.host_beside;  // beside which nothing runs
   for (size_t loads = 0;; ++loads) {
     try_it(loads);
     while (moved < held_.size() && host_end(loads) < device_end(loads)) {

@@ -29,7 +29,7 @@ class HybridScheduler final : public ExpertScheduler {
   struct Item {
     int32_t place = 0;  // in LayerState::uses
     int32_t rows = 0;
-    double host = 0;  // seconds
+    double host = 0;  // seconds, beside the device
     double device = 0;
   };
   struct Choice {

@@ -21,10 +21,9 @@ std::vector<ExpertUse>& ImpactPrefetch::layer(int64_t ahead) {
   return layers_[static_cast<size_t>(ahead - 1)].uses;
 }
 
-void ImpactPrefetch::Begin(int64_t layers, const ExpertCosts& costs, int64_t most_loads) {
+void ImpactPrefetch::Begin(int64_t layers, const LayerState& state) {
   count_ = layers;
-  costs_ = &costs;
-  most_loads_ = most_loads;
+  state_.emplace(state);
   for (int64_t i = 0; i < count_; ++i) {
     Foreseen& layer = layers_[static_cast<size_t>(i)];
     layer.makespan = Makespan(layer);
@@ -34,7 +33,9 @@ void ImpactPrefetch::Begin(int64_t layers, const ExpertCosts& costs, int64_t mos
 
 double ImpactPrefetch::Makespan(const Foreseen& layer) {
   if (layer.uses.empty()) return 0;
-  scheduler_->Plan({.uses = layer.uses, .costs = *costs_, .most_loads = most_loads_}, plan_);
+  LayerState state = *state_;
+  state.uses = layer.uses;
+  scheduler_->Plan(state, plan_);
   return plan_.makespan();
 }
 

@@ -22,8 +22,8 @@ class ImpactPrefetch {  // not thread-safe: keeps its memory
 
   // The uses of a layer that comes in `ahead` layers, 1 or more, as they are foreseen; to be filled by the caller.
   std::vector<ExpertUse>& layer(int64_t ahead);
-  // When `layers` of them are filled. most_loads: as of LayerState.
-  void Begin(int64_t layers, const ExpertCosts& costs, int64_t most_loads);
+  // When `layers` of them are filled. `state` is theirs, but for its uses; its costs are referred to.
+  void Begin(int64_t layers, const LayerState& state);
 
   struct Choice {
     int64_t ahead = 0;
@@ -51,8 +51,7 @@ class ImpactPrefetch {  // not thread-safe: keeps its memory
   SchedulePlan plan_;
   std::vector<Foreseen> layers_;  // by `ahead` - 1
   int64_t count_ = 0;
-  const ExpertCosts* costs_ = nullptr;
-  int64_t most_loads_ = 0;
+  std::optional<LayerState> state_;
 };
 
 }  // namespace moestro::experts

@@ -15,10 +15,14 @@
 namespace moestro::experts {
 
 struct LayerState {
-  std::span<const ExpertUse> uses;  // in ascending id
+  std::span<const ExpertUse> uses = {};  // in ascending id
   const ExpertCosts& costs;
   int64_t most_loads = 0;  // of a pass: each needs a place on the device
   double bus_busy = 0;     // seconds until earlier loads are done, which inputs of the device wait for too
+  double device_busy = 0;  // seconds until the device has computed the shared expert
+
+  double host_seconds(int32_t rows) const { return costs.host_beside * costs.host.At(rows); }  // beside the device
+  double device_start() const { return std::max(bus_busy, device_busy) + costs.device_start; }
 };
 
 // Places of experts in LayerState::uses. Each is in `host` or in `device`, once.

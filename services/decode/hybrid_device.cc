@@ -71,14 +71,13 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
                        HybridForward::Create(spec, *hybrid->device_, *hybrid->compute_, *experts, std::move(options)));
   MOE_ASSIGN_OR_RETURN(CostModel costs, MeasureCosts(*hybrid->forward_, max_rows));
   hybrid->costs_ = std::make_unique<CostModel>(std::move(costs));
-  const LayerTimes layer = hybrid->costs_->At(1);
-  const auto with_attention = [&](experts::ExpertCosts of_experts) {
-    of_experts.between = layer.attend + layer.transfer;
+  const auto with_layer = [&](experts::ExpertCosts of_experts) {
+    hybrid->costs_->AddTo(of_experts);
     return of_experts;
   };
-  if (hybrid->domains_ != nullptr) hybrid->domains_->SetCosts(with_attention(hybrid->domains_->costs()));
+  if (hybrid->domains_ != nullptr) hybrid->domains_->SetCosts(with_layer(hybrid->domains_->costs()));
   if (hybrid->scheduled_ != nullptr) {
-    hybrid->scheduled_->SetCosts(with_attention(hybrid->scheduled_->costs()));
+    hybrid->scheduled_->SetCosts(with_layer(hybrid->scheduled_->costs()));
     hybrid->scheduled_->Forget();  // what the measurement has used
     hybrid->expert_pinning_ =
         PinWeights(*hybrid->device_, segment, config.pin_bytes, "loading other experts delays steps");

@@ -46,6 +46,14 @@ LayerTimes CostModel::At(int64_t rows) const {
                  static_cast<double>(rows - below.rows) / static_cast<double>(above->rows - below.rows));
 }
 
+void CostModel::AddTo(experts::ExpertCosts& costs) const {
+  std::vector<double> shared;
+  for (int64_t rows = 1; rows <= points_.back().rows; rows *= 2) shared.push_back(At(rows).shared);
+  costs.shared = experts::SecondsByRows(std::move(shared));
+  const LayerTimes layer = At(1);
+  costs.between = layer.attend + layer.transfer;
+}
+
 double CostModel::OneBatch(int64_t rows) const {
   const LayerTimes lanes[] = {At(rows)};
   return StepSeconds(lanes, layers_);

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/experts/expert_costs.h"
+
 namespace moestro::decode {
 
 // Seconds of a layer with experts, for a micro-batch of some rows.
@@ -32,6 +34,8 @@ class CostModel {
 
   // Between two points in proportion; above the last one in proportion to its rows; below the first one as that.
   LayerTimes At(int64_t rows) const;
+  // For the scheduler of experts: what the device computes beside them, and for how long the bus is idle between them.
+  void AddTo(experts::ExpertCosts& costs) const;
   double OneBatch(int64_t rows) const;
   double TwoBatches(int64_t first, int64_t second) const;
 

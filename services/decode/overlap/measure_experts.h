@@ -19,8 +19,8 @@ struct MeasuredExperts {
 };
 
 // Runs one expert and some more with 1, 2, 4, ... rows up to max_rows, on the CPU and on the device in turn, of other
-// layers each time, and takes the medians. CPU and device are idle then: side by side, they may take each other's
-// memory bandwidth, and on the host's device cores too.
+// layers each time, and takes the medians. Then both at once: they take each other's memory bandwidth, and on the
+// host's device cores too.
 absl::StatusOr<experts::ExpertCosts> MeasureExpertCosts(const MeasuredExperts& experts, const device::Device& clock);
 
 }  // namespace moestro::decode

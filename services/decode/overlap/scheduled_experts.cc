@@ -90,7 +90,7 @@ absl::Status ScheduledExperts::Load(std::span<const experts::ExpertPlanner::Load
 
 experts::PassRouting ScheduledExperts::RoutingOf(int64_t layer, int64_t count, const engine::ExpertIo& rows) {
   const auto choices = std::span(rows.choices, static_cast<size_t>(count * spec_.experts_per_token));
-  if (gates_ == nullptr) return {.choices = choices};
+  if (gates_ == nullptr) return {.choices = choices, .rows = count};
   const model::LayerRouting routing{.layer = layer, .choices = choices, .x = rows.x};
   if (options_.policy == experts::Policy::kMrs) {
     const int64_t next = std::min(spec_.experts_per_token, spec_.num_experts - spec_.experts_per_token);
@@ -108,7 +108,7 @@ experts::PassRouting ScheduledExperts::RoutingOf(int64_t layer, int64_t count, c
       if (choice.expert >= 0) experts.push_back(choice.expert);
     }
   }
-  return {.choices = choices, .others = others_, .foreseen = foreseen_};
+  return {.choices = choices, .rows = count, .others = others_, .foreseen = foreseen_};
 }
 
 absl::Status ScheduledExperts::Run(int64_t layer, int64_t count, const engine::ExpertIo& rows) {

@@ -13,6 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 std::vector<model::ExpertChoice> Choices(const std::vector<int32_t>& ids) {
   std::vector<model::ExpertChoice> choices;
@@ -101,6 +102,22 @@ TEST(ExpertPlanner, AHybridScheduleLoadsNothingForLaterThatWouldNotHaveHelped) {
   planner.SetCosts(costs);
   EXPECT_THAT(Next(planner, {1, 2}).plan.makespan(), 2);
   EXPECT_THAT(Next(planner, {1, 2}).behind, IsEmpty()) << "the device would end at 2.5";
+}
+
+TEST(ExpertPlanner, TheSharedExpertOfManyRowsLeavesTheDeviceNoTime) {
+  ExpertCosts costs = Costs(/*load=*/0);
+  costs.shared = SecondsByRows({0.5, 1, 9});
+  ExpertPlanner holding({.moe_layers = 1,
+                         .num_experts = 2,
+                         .slots = 2,
+                         .most_loads = 0,
+                         .schedule = Schedule::kHybrid,
+                         .policy = Policy::kFirstLayers});
+  ASSERT_THAT(holding.Clear(), SizeIs(2));
+  holding.SetCosts(costs);
+  const std::vector<model::ExpertChoice> choices = Choices({0, 1});
+  EXPECT_THAT(holding.Next(0, {.choices = choices, .rows = 1}).plan.makespan(), 1.5) << "one on the device after 0.5";
+  EXPECT_THAT(holding.Next(0, {.choices = choices, .rows = 4}).plan.device, IsEmpty());
 }
 
 TEST(ExpertPlanner, LoadsAheadWhatMakesTheNextLayersShorter) {

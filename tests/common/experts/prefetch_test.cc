@@ -22,7 +22,7 @@ TEST(ImpactPrefetch, TakesTheExpertThatShortensItsLayerMost) {
   ImpactPrefetch prefetch(Schedule::kHybrid, 8);
   Fill(prefetch.layer(1), {2, 3});  // 5 on the CPU; 2 if expert 1 is held
   Fill(prefetch.layer(2), {6, 1});  // 7; 1
-  prefetch.Begin(2, kCosts, 0);
+  prefetch.Begin(2, {.costs = kCosts});
   auto choice = prefetch.Next();
   ASSERT_TRUE(choice.has_value());
   EXPECT_EQ(choice->ahead, 2);
@@ -37,7 +37,7 @@ TEST(ImpactPrefetch, TakesTheExpertThatShortensItsLayerMost) {
 TEST(ImpactPrefetch, TakesTheNearerLayerIfBothGainTheSame) {
   ImpactPrefetch prefetch(Schedule::kHybrid, 8);
   for (const int64_t ahead : {1, 2, 3}) Fill(prefetch.layer(ahead), {2, 3});
-  prefetch.Begin(3, kCosts, 0);
+  prefetch.Begin(3, {.costs = kCosts});
   EXPECT_EQ(prefetch.Next()->ahead, 1);
 }
 
@@ -45,12 +45,12 @@ TEST(ImpactPrefetch, TakesNothingThatGainsNothing) {
   ImpactPrefetch prefetch(Schedule::kHybrid, 8);
   Fill(prefetch.layer(1), {-1, -2});
   Fill(prefetch.layer(2), {});
-  prefetch.Begin(2, kCosts, 0);
+  prefetch.Begin(2, {.costs = kCosts});
   EXPECT_FALSE(prefetch.Next().has_value());
   ExpertCosts slow_device = kCosts;
   slow_device.device_start = 10;
   Fill(prefetch.layer(1), {2, 3});
-  prefetch.Begin(1, slow_device, 0);
+  prefetch.Begin(1, {.costs = slow_device});
   EXPECT_FALSE(prefetch.Next().has_value()) << "the CPU is done before the device begins";
 }
 
@@ -63,7 +63,7 @@ TEST(ImpactPrefetch, EveryChoiceShortensALayer) {
     std::vector<ExpertUse> uses = layer.uses;
     ImpactPrefetch prefetch(Schedule::kHybrid, 64);
     prefetch.layer(1) = uses;
-    prefetch.Begin(1, layer.costs, layer.most_loads);
+    prefetch.Begin(1, {.costs = layer.costs, .most_loads = layer.most_loads});
     const auto scheduler = NewScheduler(Schedule::kHybrid, 64);
     SchedulePlan plan;
     const auto makespan = [&] {

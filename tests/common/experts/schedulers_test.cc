@@ -48,12 +48,13 @@ double PapersMakespan(const TestLayer& layer) {
   for (auto* queue : {&missing, &held}) std::ranges::stable_sort(*queue, std::greater(), rows);
   std::deque<std::pair<int32_t, double>> arrived;
   SchedulePlan plan;
-  double host = costs.host_start + costs.launch, device = layer.bus_busy + costs.device_start,
+  double host = costs.host_start + costs.launch,
+         device = std::max(layer.bus_busy, layer.device_busy) + costs.device_start,
          bus = layer.bus_busy + costs.load_start;
   while (!missing.empty() || !held.empty() || !arrived.empty()) {
     double host_end = INFINITY, device_end = INFINITY, bus_end = INFINITY;
     if (!missing.empty() || !held.empty()) {
-      host_end = host + costs.host.At(rows(missing.empty() ? held.back() : missing.back()));
+      host_end = host + costs.host_beside * costs.host.At(rows(missing.empty() ? held.back() : missing.back()));
     }
     if (!held.empty()) {
       device_end = device + costs.device.At(rows(held.front()));

@@ -17,8 +17,9 @@ struct TestLayer {
   ExpertCosts costs;
   int64_t most_loads = 0;
   double bus_busy = 0;
+  double device_busy = 0;
 
-  LayerState state() const { return {uses, costs, most_loads, bus_busy}; }
+  LayerState state() const { return {uses, costs, most_loads, bus_busy, device_busy}; }
 };
 
 // 1 to max_experts experts, about half of them held, of few rows or of many; loads from far below what the CPU takes to
@@ -33,6 +34,7 @@ inline TestLayer RandomLayer(std::mt19937& random, int64_t max_experts) {
   TestLayer layer;
   layer.costs = {.host = rising(draw(0.1, 2), draw(0, 1)),
                  .host_start = draw(0, 1),
+                 .host_beside = random() % 2 == 0 ? 1 : draw(1, 2),
                  .device = rising(draw(0.05, 1), random() % 2 == 0 ? 0 : draw(0, 0.3)),
                  .device_start = draw(0, 1),
                  .launch = random() % 2 == 0 ? 0 : draw(0, 0.5),
@@ -40,6 +42,7 @@ inline TestLayer RandomLayer(std::mt19937& random, int64_t max_experts) {
                  .load_start = draw(0, 0.5)};
   layer.most_loads = static_cast<int64_t>(random() % static_cast<uint64_t>(max_experts + 1));
   layer.bus_busy = random() % 3 == 0 ? draw(0, 3) : 0;
+  layer.device_busy = random() % 3 == 0 ? draw(0, 3) : 0;
   const int32_t most_rows = random() % 2 == 0 ? 2 : 20;
   const auto count = static_cast<int32_t>(1 + random() % static_cast<uint64_t>(max_experts));
   for (int32_t i = 0; i < count; ++i) {
@@ -69,7 +72,7 @@ inline Outcome CarryOut(const TestLayer& layer, const SchedulePlan& plan) {
   for (const int32_t place : plan.host) {
     compute(place);
     if (place == plan.host.front()) host = layer.costs.host_start + (plan.device.empty() ? 0 : layer.costs.launch);
-    host += layer.costs.host.At(use_at(place).rows);
+    host += (plan.device.empty() ? 1 : layer.costs.host_beside) * layer.costs.host.At(use_at(place).rows);
   }
   double bus = layer.bus_busy + layer.costs.load_start;
   std::vector<double> arrivals(layer.uses.size(), -1);
@@ -78,7 +81,7 @@ inline Outcome CarryOut(const TestLayer& layer, const SchedulePlan& plan) {
     arrivals[static_cast<size_t>(place)] = bus += layer.costs.load;
   }
   if (std::ssize(plan.loads) > layer.most_loads) fault = "more loads than places";
-  double device = plan.device.empty() ? 0 : layer.bus_busy + layer.costs.device_start;
+  double device = plan.device.empty() ? 0 : std::max(layer.bus_busy, layer.device_busy) + layer.costs.device_start;
   for (const int32_t place : plan.device) {
     compute(place);
     const double arrival = arrivals[static_cast<size_t>(place)];

@@ -23,6 +23,7 @@
 #include "common/kernels/dispatch.h"
 #include "common/report/build_info.h"
 #include "services/decode/overlap/hybrid_forward.h"
+#include "services/decode/overlap/measure.h"
 #include "services/decode/overlap/scheduled_experts.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/segment_from_checkpoint.h"
@@ -74,6 +75,12 @@ class Arm {
     const SplitPolicy whole = [](const model::CheckedBatch& batch) { return batch.runs.size(); };
     forward_ =
         HybridForward::Create(spec, *device_, *compute_, *scheduled_, {.max_rows = max_rows, .split = whole}).value();
+    if (is_measured) {  // as decode does at its start
+      experts::ExpertCosts costs = scheduled_->costs();
+      MeasureCosts(*forward_, max_rows).value().AddTo(costs);
+      scheduled_->SetCosts(costs);
+      scheduled_->Forget();
+    }
     for (int64_t i = 0; i < flags.sequences; ++i) {
       const int64_t most = TokensOfASequence(flags);
       caches_.emplace_back(spec, most);
@@ -81,7 +88,7 @@ class Arm {
       const int64_t given = rows_ > 1 ? most : kPromptSteps;
       tokens_.push_back(model::RandomTokens(given, spec.token_count, static_cast<uint64_t>(i)));
     }
-    for (int64_t i = 0; i < kPromptSteps; ++i) prompt_seconds_ += Step();
+    for (int64_t i = 0; i < kPromptSteps; ++i) Step();
   }
 
   // The next rows of every sequence: of its prompt, or behind that the likeliest token. Returns its seconds.
@@ -113,11 +120,6 @@ class Arm {
     for (int64_t i = 0; i < kStepsOfATurn; ++i) seconds_.push_back(Step());
   }
   void Begin() { before_ = scheduled_->counts(); }
-  // Of a layer, on average over the prompt.
-  double SecondsBetweenExperts() const {
-    const double rest = prompt_seconds_ - scheduled_->counts().measured_seconds;
-    return std::max(0.0, rest / static_cast<double>(kPromptSteps * spec_.num_moe_layers()));
-  }
 
   // Of all steps and sequences.
   const std::vector<int32_t>& likeliest() const { return likeliest_; }
@@ -165,7 +167,6 @@ class Arm {
   std::vector<int32_t> likeliest_;
   int64_t position_ = 0;
   std::vector<double> seconds_;
-  double prompt_seconds_ = 0;
   ExpertCounts before_;
 };
 
@@ -204,9 +205,7 @@ int Main(int argc, char** argv) {
   std::vector<std::unique_ptr<Arm>> arms;
   const auto add = [&](const char* name, const ScheduledExperts::Options& options) {
     arms.push_back(std::make_unique<Arm>(name, options, flags, spec, weights, kernels, cpu_kernels, arms.empty()));
-    experts::ExpertCosts costs = arms.front()->costs();
-    if (arms.size() == 1) costs.between = arms.front()->SecondsBetweenExperts();
-    arms.back()->SetCosts(costs);
+    arms.back()->SetCosts(arms.front()->costs());
   };
   const int64_t k = spec.experts_per_token;
   add("fixed", {.schedule = Schedule::kFixed, .most_loads = 1});
@@ -249,7 +248,11 @@ int Main(int argc, char** argv) {
                                        {"costs",
                                         {{"host_seconds_a_row", costs.host.At(1)},
                                          {"host_start_seconds", costs.host_start},
+                                         {"host_beside_factor", costs.host_beside},
                                          {"device_seconds_a_row", costs.device.At(1)},
+                                         {"host_seconds_an_expert_of_4_rows", costs.host.At(4)},
+                                         {"device_seconds_an_expert_of_4_rows", costs.device.At(4)},
+                                         {"shared_expert_seconds", costs.shared.At(flags.rows_of_a_step())},
                                          {"device_start_seconds", costs.device_start},
                                          {"launch_seconds", costs.launch},
                                          {"load_seconds", costs.load},

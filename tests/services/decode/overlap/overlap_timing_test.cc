@@ -81,5 +81,15 @@ TEST(CostModel, IsProportionalBetweenAndBehindItsPoints) {
   EXPECT_DOUBLE_EQ(costs.TwoBatches(4, 4), 80) << "experts that share no weights: nothing gained";
 }
 
+TEST(CostModel, GivesTheSchedulerWhatTheDeviceComputesBesideExperts) {
+  const CostModel costs({{1, {.attend = 3, .shared = 10, .transfer = 2}}, {4, {.shared = 16}}, {6, {.shared = 18}}}, 1);
+  experts::ExpertCosts of_experts;
+  costs.AddTo(of_experts);
+  EXPECT_DOUBLE_EQ(of_experts.between, 5);
+  EXPECT_DOUBLE_EQ(of_experts.shared.At(1), 10);
+  EXPECT_DOUBLE_EQ(of_experts.shared.At(2), 12);
+  EXPECT_DOUBLE_EQ(of_experts.shared.At(4), 16);
+}
+
 }  // namespace
 }  // namespace moestro::decode
