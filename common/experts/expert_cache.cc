@@ -85,25 +85,38 @@ int64_t ExpertCache::Load(int32_t expert) {
 }
 
 bool ExpertCache::Keep(int32_t expert) {
-  if (!MakeRoom()) return false;
+  if (!MakeRoom(*taken_)) return false;
   std::erase(taken_->ahead, expert);
   taken_->held.push_back(expert);
   --reserved_;
   return true;
 }
 
-bool ExpertCache::MakeRoom() {
-  if (free() > 0) return true;
+bool ExpertCache::MakeRoom(Layer& layer) {
+  if (layer.free() > 0) return true;
   others_.clear();
-  for (const int32_t expert : taken_->held) {
-    if (!std::ranges::binary_search(uses_, expert, {}, &ExpertUse::expert)) others_.push_back(expert);
+  for (const int32_t expert : layer.held) {
+    const bool is_used = &layer == taken_ && std::ranges::binary_search(uses_, expert, {}, &ExpertUse::expert);
+    if (!is_used) others_.push_back(expert);
   }
   if (others_.empty()) return false;
-  const int32_t victim = taken_->policy->Victim(others_);
-  std::erase(taken_->held, victim);
+  const int32_t victim = layer.policy->Victim(others_);
+  std::erase(layer.held, victim);
   ++reserved_;
-  empty_.push_back(std::exchange(taken_->slot_of[static_cast<size_t>(victim)], -1));
+  empty_.push_back(std::exchange(layer.slot_of[static_cast<size_t>(victim)], -1));
   return true;
+}
+
+void ExpertCache::KeepReserved(int64_t moe_layer, int32_t expert, int64_t slot) {
+  Layer& layer = layers_[static_cast<size_t>(moe_layer)];
+  int64_t& slot_of = layer.slot_of[static_cast<size_t>(expert)];
+  if (slot_of >= 0 || !MakeRoom(layer)) {
+    empty_.push_back(slot);
+    return;
+  }
+  slot_of = slot;
+  layer.held.push_back(expert);
+  --reserved_;
 }
 
 int64_t ExpertCache::LoadAhead(int64_t moe_layer, int32_t expert) {

@@ -28,8 +28,9 @@ class ExpertCache {  // not thread-safe
                                   std::span<const model::ExpertChoice> others = {});
 
   int64_t spare() const { return std::ssize(empty_) - reserved_; }
-  // More experts that the layer last taken could keep without evicting one.
-  int64_t free() const { return taken_->kept - std::ssize(taken_->held); }
+  // The layer last taken: how many experts it keeps at most, and how many more without evicting one.
+  int64_t most_kept() const { return taken_->kept; }
+  int64_t free() const { return taken_->free(); }
   // The next three: of the layer last taken. Whether it keeps an expert: what it holds beside was loaded ahead or for
   // the pass.
   bool IsKept(int32_t expert) const { return std::ranges::find(taken_->held, expert) != taken_->held.end(); }
@@ -46,6 +47,13 @@ class ExpertCache {  // not thread-safe
   // A spare slot for an expert of a layer that does not hold it, until a pass takes the layer. REQUIRES spare() > 0.
   int64_t LoadAhead(int64_t moe_layer, int32_t expert);
 
+  // A spare slot for a load that takes several passes: of no layer until it is kept or given back. REQUIRES
+  // spare() > 0.
+  int64_t Reserve() { return TakeEmpty(); }
+  // The slot's expert is there: from now on the layer keeps it as after Keep. If it may not, or holds it already, the
+  // slot is spare again.
+  void KeepReserved(int64_t moe_layer, int32_t expert, int64_t slot);
+
   // Nothing is held any more.
   void Clear();
 
@@ -56,11 +64,13 @@ class ExpertCache {  // not thread-safe
     std::vector<int32_t> held;     // experts that are kept
     std::vector<int32_t> ahead;    // experts that are loaded ahead, or for the pass
     std::vector<int64_t> slot_of;  // by expert; -1: not held
+
+    int64_t free() const { return kept - std::ssize(held); }
   };
   int64_t TakeEmpty();
   // Experts that the pass took from those loaded ahead or for it, and does not keep, give up their slots.
   void EndPass();
-  bool MakeRoom();
+  bool MakeRoom(Layer& layer);
 
   const int64_t num_experts_;
   int64_t slots_ = 0;

@@ -5,6 +5,9 @@
 namespace moestro::experts {
 namespace {
 
+// Of an expert: smaller parts of a load are not worth a copy of their own.
+constexpr double kLeastPart = 1.0 / 16;
+
 std::vector<int64_t> KeptByLayer(const ExpertPlanner::Options& options) {
   std::vector<int64_t> kept(static_cast<size_t>(options.moe_layers), options.slots);
   if (options.policy != Policy::kFirstLayers) return kept;
@@ -29,7 +32,7 @@ ExpertPlanner::ExpertPlanner(const Options& options)
       prefetch_(options.schedule, options.num_experts) {
   pass_.plan.Reserve(options.num_experts);
   pass_.loads.reserve(static_cast<size_t>(options.most_loads));
-  pass_.behind.reserve(static_cast<size_t>(options.most_loads));
+  pass_.behind.reserve(static_cast<size_t>(options.most_loads + 1));
   missing_.reserve(static_cast<size_t>(options.num_experts));
   other_uses_.reserve(static_cast<size_t>(options.num_experts));
   other_plan_.Reserve(options.num_experts);
@@ -39,6 +42,7 @@ ExpertPlanner::ExpertPlanner(const Options& options)
 std::span<const ExpertPlanner::Load> ExpertPlanner::Clear() {
   cache_.Clear();
   backlog_ = 0;
+  long_load_.reset();
   first_.clear();
   if (options_.policy != Policy::kFirstLayers) return first_;
   for (int64_t layer = 0; std::ssize(first_) < kept(); ++layer) {
@@ -73,6 +77,8 @@ const ExpertPlanner::Pass& ExpertPlanner::Next(int64_t moe_layer, const PassRout
   double bus = plan.bus_end + (plan.loads.empty() ? costs_.load_start : 0);
   LoadAhead(moe_layer, routing, bus, end);
   pass_.ahead = std::ssize(pass_.behind);
+  pass_.ended = std::ssize(pass_.loads) + pass_.ahead;
+  LoadPart(bus, end);
   LoadForLater(moe_layer, bus, end);
   backlog_ = pass_.behind.empty() ? std::max(0.0, plan.bus_end - end) : std::max(0.0, bus - end);
   return pass_;
@@ -119,8 +125,25 @@ bool ExpertPlanner::WouldGain(int32_t place) {
   return other_plan_.makespan() < pass_.plan.makespan();
 }
 
+// The load that goes on over several passes gets what is left of the bus's idle time.
+void ExpertPlanner::LoadPart(double& bus, double end) {
+  if (!long_load_.has_value() || bus >= end) return;
+  Load& load = *long_load_;
+  const double rest = 1 - load.end, part = std::min(rest, (end - bus) / costs_.load);
+  if (part < std::min(rest, kLeastPart)) return;
+  bus += part * costs_.load;
+  load.begin = load.end;
+  load.end = part == rest ? 1 : load.begin + part;
+  pass_.behind.push_back(load);
+  if (load.end < 1) return;
+  ++pass_.ended;
+  cache_.KeepReserved(load.moe_layer, load.expert, load.slot);
+  long_load_.reset();
+}
+
 // Missed experts, those of the greatest weights first, while the bus is idle. A fixed mapping loads one in any case. A
-// hybrid schedule loads one where the layer may keep more, and none where it would not have made this pass shorter.
+// hybrid schedule loads one where the layer may keep more, and none where it would not have made this pass shorter; if
+// the bus is not idle for long enough, it loads one over several passes.
 void ExpertPlanner::LoadForLater(int64_t moe_layer, double& bus, double end) {
   if (options_.schedule == Schedule::kOnDemand) return;
   const auto use_at = [&](int32_t place) -> const ExpertUse& { return pass_.uses[static_cast<size_t>(place)]; };
@@ -136,11 +159,16 @@ void ExpertPlanner::LoadForLater(int64_t moe_layer, double& bus, double end) {
   for (const int32_t place : missing_) {
     if (!MayLoad()) return;
     const bool is_idle = bus + costs_.load <= end;
-    if (!is_idle && !(is_first && (is_fixed || cache_.free() > 0))) return;
     const int32_t expert = use_at(place).expert;
+    if (!is_idle && !(is_first && (is_fixed || cache_.free() > 0))) {
+      if (is_fixed || long_load_.has_value() || cache_.most_kept() == 0 || bus >= end) return;
+      long_load_ = Load{moe_layer, expert, cache_.Reserve(), 0, 0};
+      return LoadPart(bus, end);
+    }
     const int64_t slot = cache_.Load(expert);
     if (!cache_.Keep(expert)) return;
     pass_.behind.push_back({moe_layer, expert, slot});
+    ++pass_.ended;
     bus += costs_.load;
     is_first = false;
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,6 +53,8 @@ class ExpertPlanner {  // not thread-safe
     int64_t moe_layer = 0;
     int32_t expert = 0;
     int64_t slot = 0;
+    double begin = 0;  // which part of the expert's bytes, 0 to 1
+    double end = 1;
   };
   struct Pass {
     std::span<const ExpertUse> uses;
@@ -59,6 +62,7 @@ class ExpertPlanner {  // not thread-safe
     std::vector<Load> loads;    // plan.loads
     std::vector<Load> behind;   // those that follow them on the bus, for other passes
     int64_t ahead = 0;          // of `behind`, the first so many are for the next layers
+    int64_t ended = 0;          // experts that are there after all of these: the last may be a part of one
     int64_t foreseen_hits = 0;  // of uses: loaded ahead
   };
   // The result is valid until the next call.
@@ -74,6 +78,7 @@ class ExpertPlanner {  // not thread-safe
   bool WouldGain(int32_t place);
   void LoadAhead(int64_t moe_layer, const PassRouting& routing, double& bus, double end);
   void LoadForLater(int64_t moe_layer, double& bus, double end);
+  void LoadPart(double& bus, double end);
 
   const Options options_;
   ExpertCache cache_;
@@ -83,6 +88,8 @@ class ExpertPlanner {  // not thread-safe
   // Seconds of loads that the last pass has left on the bus. What passes between passes beside costs_.between is not
   // counted: plans would depend on the clock, and a recording would not tell what they were.
   double backlog_ = 0;
+  // A load for later passes that takes longer than the bus is idle in one: what was loaded last.
+  std::optional<Load> long_load_;
   double shared_ = 0;  // seconds of the pass's shared expert
   Pass pass_;
   std::vector<Load> first_;       // of Clear

@@ -43,7 +43,7 @@ void ExpertReplay::Add(const model::RoutingStep& step) {
     }
     const ExpertPlanner::Pass& pass = planner_.Next(
         layer, {.choices = choices_, .rows = std::ssize(step.tokens), .others = others_, .foreseen = foreseen_});
-    counts_.loads += std::ssize(pass.loads) + std::ssize(pass.behind);
+    counts_.loads += pass.ended;
     counts_.loads_ahead += pass.ahead;
     counts_.foreseen_hits += pass.foreseen_hits;
     counts_.seconds += pass.plan.makespan() + planner_.costs().between;

@@ -77,18 +77,28 @@ absl::Status DeviceExperts::CopyInputs(int64_t rows) {
   return load_stream_->WaitFor(*copied_);
 }
 
-absl::Status DeviceExperts::Load(int64_t layer, int32_t expert, int64_t slot) {
+absl::Status DeviceExperts::Load(int64_t layer, int32_t expert, int64_t slot, Part part) {
   Slot& to_slot = slots_[static_cast<size_t>(slot)];
   to_slot.weights = weights_.layers[layer].feed_forward.experts[static_cast<size_t>(expert)];
-  uint8_t* to = memory_.data() + slot * slot_bytes_;
+  uint8_t* const to = memory_.data() + slot * slot_bytes_;
+  // Parts meet at the same byte. Of the last bytes an expert may have none.
+  const auto byte_at = [&](double share) {
+    return static_cast<int64_t>(share * static_cast<double>(slot_bytes_)) / kArrayAlignment * kArrayAlignment;
+  };
+  const int64_t begin = byte_at(part.begin), end = part.end < 1 ? byte_at(part.end) : slot_bytes_;
+  int64_t at = 0;
   absl::Status status;
   model::VisitArrays(to_slot.weights, [&](auto& array, int64_t bytes) {
-    if (status.ok()) status = load_stream_->CopyToDevice(to, reinterpret_cast<const uint8_t*>(array), bytes);
-    array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(to);
-    to += RoundUp(bytes, kArrayAlignment);
+    const int64_t first = std::clamp<int64_t>(begin - at, 0, bytes), last = std::clamp<int64_t>(end - at, 0, bytes);
+    if (status.ok() && first < last) {
+      const auto* from = reinterpret_cast<const uint8_t*>(array);
+      status = load_stream_->CopyToDevice(to + at + first, from + first, last - first);
+    }
+    array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(to + at);
+    at += RoundUp(bytes, kArrayAlignment);
   });
   MOE_RETURN_IF_ERROR(status);
-  return load_stream_->Record(*to_slot.loaded);
+  return part.end < 1 ? absl::OkStatus() : load_stream_->Record(*to_slot.loaded);
 }
 
 absl::Status DeviceExperts::Run(std::span<const Task> tasks, int64_t first_output) {

@@ -44,8 +44,13 @@ class DeviceExperts {
 
   // Puts the first so many inputs on their way to the device. Loads that follow wait for it.
   absl::Status CopyInputs(int64_t rows);
-  // Copies a layer's expert to a slot that no pass uses.
-  absl::Status Load(int64_t layer, int32_t expert, int64_t slot);
+  // Of an expert's bytes, 0 to 1.
+  struct Part {
+    double begin = 0;
+    double end = 1;
+  };
+  // Copies a layer's expert to a slot that no pass uses, in one part or in several that follow each other.
+  absl::Status Load(int64_t layer, int32_t expert, int64_t slot, Part part = {0, 1});
   // Computes outputs first_output, first_output + 1, ... of the inputs.
   absl::Status Run(std::span<const Task> tasks, int64_t first_output);
   // Until the outputs are there.

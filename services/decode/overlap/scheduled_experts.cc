@@ -83,7 +83,7 @@ void ScheduledExperts::Forget() {
 
 absl::Status ScheduledExperts::Load(std::span<const experts::ExpertPlanner::Load> loads) {
   for (const experts::ExpertPlanner::Load& load : loads) {
-    MOE_RETURN_IF_ERROR(experts_->Load(spec_.MoeLayer(load.moe_layer), load.expert, load.slot));
+    MOE_RETURN_IF_ERROR(experts_->Load(spec_.MoeLayer(load.moe_layer), load.expert, load.slot, {load.begin, load.end}));
   }
   return absl::OkStatus();
 }
@@ -141,7 +141,7 @@ absl::Status ScheduledExperts::RunPlanned(int64_t layer, int64_t count, const ex
   totals_.Add({.hits = hits,
                .misses = std::ssize(pass.uses) - hits,
                .on_device = std::ssize(plan.device),
-               .loads = std::ssize(pass.loads) + std::ssize(pass.behind),
+               .loads = pass.ended,
                .loads_ahead = pass.ahead,
                .foreseen_hits = pass.foreseen_hits,
                .planned_seconds = plan.makespan(),

@@ -87,11 +87,52 @@ TEST(ExpertPlanner, AHybridScheduleLoadsForLaterWhileTheBusIsIdle) {
   wait();
   EXPECT_THAT(Experts(Next(planner, {3, 4}).behind), ElementsAre(3));
   wait();
-  EXPECT_THAT(Next(planner, {5, 6}).behind, IsEmpty()) << "now it keeps two";
   planner.Clear();
   planner.SetCosts(Costs(/*load=*/3, /*between=*/4));
   EXPECT_THAT(Experts(Next(planner, {1, 2}).behind), ElementsAre(1, 2)) << "the layer takes 2, what follows 4";
   EXPECT_THAT(Experts(Next(planner, {5, 6}).behind), ElementsAre(5, 6));
+}
+
+// A load takes 5, the bus is idle for the 2 that the pass takes.
+TEST(ExpertPlanner, ALoadThatTakesLongerThanTheBusIsIdleGoesOnInTheNextPasses) {
+  ExpertPlanner planner(
+      {.moe_layers = 2, .num_experts = 10, .slots = 1, .most_loads = 4, .schedule = Schedule::kHybrid});
+  planner.SetCosts(Costs(/*load=*/5));
+  Next(planner, {1, 2});  // expert 1 at once: the layer may keep one
+  for (int i = 0; i < 5; ++i) Next(planner, {1});
+  const auto expect_part = [&](const ExpertPlanner::Pass& pass, double begin, double end) {
+    ASSERT_THAT(pass.behind, SizeIs(1));
+    EXPECT_EQ(pass.behind[0].moe_layer, 0);
+    EXPECT_EQ(pass.behind[0].expert, 3);
+    EXPECT_DOUBLE_EQ(pass.behind[0].begin, begin);
+    EXPECT_DOUBLE_EQ(pass.behind[0].end, end);
+    EXPECT_EQ(pass.ended, end == 1 ? 1 : 0);
+  };
+  expect_part(Next(planner, {3, 4}), 0, 0.4);
+  expect_part(Next(planner, {5}, /*layer=*/1), 0.4, 0.6);  // while another layer's expert is computed
+  const ExpertPlanner::Pass& last = Next(planner, {3, 4});
+  EXPECT_THAT(Hits(last), IsEmpty()) << "a part is no expert";
+  expect_part(last, 0.6, 1);
+  EXPECT_THAT(Hits(Next(planner, {1, 3})), ElementsAre(3)) << "expert 1 has made room";
+  planner.Clear();
+  EXPECT_THAT(Hits(Next(planner, {3, 4})), IsEmpty());
+}
+
+TEST(ExpertPlanner, ALongLoadOfAnExpertThatIsHeldByThenIsGivenUp) {
+  ExpertPlanner planner(
+      {.moe_layers = 1, .num_experts = 10, .slots = 1, .most_loads = 2, .schedule = Schedule::kHybrid});
+  planner.SetCosts(Costs(/*load=*/4));
+  Next(planner, {1, 2});
+  for (int i = 0; i < 5; ++i) Next(planner, {1});
+  EXPECT_THAT(Experts(Next(planner, {3, 4}).behind), ElementsAre(3));
+  // Many rows: now the pass itself loads it.
+  const std::vector<model::ExpertChoice> many(40, {3, 0.5f});
+  EXPECT_THAT(planner.Next(0, {.choices = many}).plan.loads, SizeIs(1));
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THAT(Hits(planner.Next(0, {.choices = many})), ElementsAre(3));
+  }
+  const std::vector<int32_t> others = {5, 6};
+  EXPECT_THAT(Experts(Next(planner, others).behind), ElementsAre(5)) << "its slot is spare again";
 }
 
 TEST(ExpertPlanner, AHybridScheduleLoadsNothingForLaterThatWouldNotHaveHelped) {

@@ -31,7 +31,7 @@ class SimulateExpertsTest : public CliTest {
 };
 
 TEST_F(SimulateExpertsTest, ReplaysEveryScheduleAndPolicy) {
-  const std::string path = Record({"--sequences", "2", "--tokens", "50"});
+  const std::string path = Record({"--sequences", "2", "--tokens", "400"});
   const Result result = Run(
       {"simulate", kMachine, "--experts", path, "--model", "deepseek-v2-lite", "--cache-ratio", "0,0.5,1", "--json"},
       false);
