@@ -1,5 +1,6 @@
 #include "loadtest/bench/benchmark.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace moestro::bench {
@@ -30,6 +31,19 @@ void CompareRates(const Series& subject, const std::string& name, const Series& 
   row->reference = Reference{name, GigaPerSecond(reference)};
   row->ratio = RateRatio(subject, reference);
   row->target = target;
+}
+
+void CompareRoofline(const Series& subject, double bytes_a_unit, const Series& read, const Series& dot,
+                     std::optional<double> target, Row* row) {
+  const auto seconds = [](double amount, const Sample& sample) { return amount / (sample.amount / sample.seconds); };
+  Series allowed;
+  for (size_t round = 0; round < subject.size(); ++round) {
+    const double operations = subject[round].amount / static_cast<double>(subject[round].units);
+    allowed.push_back({.amount = operations,
+                       .seconds = std::max(seconds(bytes_a_unit, read[round]), seconds(operations, dot[round])),
+                       .units = 1});
+  }
+  CompareRates(subject, kRoofline, allowed, target, row);
 }
 
 void CompareSpeeds(const Series& subject, const std::string& name, const Series& reference,

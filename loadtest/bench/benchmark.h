@@ -45,6 +45,10 @@ Row MakeRow(const std::string& name, int threads, const std::string& unit, const
 // that of the units per second (the same task done in another way).
 void CompareRates(const Series& subject, const std::string& name, const Series& reference, std::optional<double> target,
                   Row* row);
+// The reference is the rate of a unit of the subject's operations that also reads so many bytes, by the slower of these
+// two alone.
+void CompareRoofline(const Series& subject, double bytes_a_unit, const Series& read, const Series& dot,
+                     std::optional<double> target, Row* row);
 void CompareSpeeds(const Series& subject, const std::string& name, const Series& reference,
                    std::optional<double> target, Row* row);
 Findings OneRow(Row row);

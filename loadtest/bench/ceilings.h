@@ -14,6 +14,7 @@ inline constexpr char kDotRate[] = "dot-product rate";
 inline constexpr char kVectorDotRate[] = "vector dot-product rate";
 inline constexpr char kByteDotRate[] = "byte dot-product rate";
 inline constexpr char kCopyBandwidth[] = "copy bandwidth";
+inline constexpr char kRoofline[] = "the slower of reading and multiplying";
 
 class Ceilings {
  public:

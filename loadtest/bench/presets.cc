@@ -68,7 +68,7 @@ Preset LayerPreset(int64_t l2_bytes, int64_t l3_bytes) {
                 .experts = model.num_experts,
                 .experts_per_token = model.experts_per_token,
                 .decode = {{1, 0.94}, {2, 0}, {4, 0}, {6, 0}},
-                .prefill = {128, 512, 2048}};
+                .prefill = {{128, 0.7}, {512, 0}, {2048, 0}}};
   preset.model = {.spec = LayerSpec(), .memory_bytes = 4 * kGiB, .prefill_tokens = 512, .decode_context = 64};
   return preset;
 }
@@ -90,7 +90,7 @@ Preset QuickPreset() {
                 .experts = 16,
                 .experts_per_token = 4,
                 .decode = {{1, 0.94}, {2, 0}},
-                .prefill = {16}};
+                .prefill = {{16, 0.7}}};
   preset.model = {.spec = TinySpec(), .memory_bytes = int64_t{64} << 20, .prefill_tokens = 16, .decode_context = 8};
   return preset;
 }

@@ -19,7 +19,7 @@ struct Shape {
 
 struct TokenTarget {
   int64_t tokens = 0;
-  double target = 0;  // of the dot-product rate
+  double target = 0;  // of the row's reference; 0: none
 };
 
 // One MoE layer: `experts` routed experts of three matrices hidden x width each, and one shared expert.
@@ -28,8 +28,8 @@ struct MoeSizes {
   int64_t width = 0;
   int64_t experts = 0;  // upper limit; fewer if they would take more than half of the available memory
   int64_t experts_per_token = 0;
-  std::vector<TokenTarget> decode;  // target of read bandwidth; 0: none
-  std::vector<int64_t> prefill;     // tokens
+  std::vector<TokenTarget> decode;
+  std::vector<TokenTarget> prefill;
 };
 
 // A model for the whole engine. The available memory decides the number of experts.

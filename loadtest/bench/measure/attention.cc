@@ -44,15 +44,15 @@ class MlaDecode : public DecodeAttention {
   }
 };
 
-absl::StatusOr<Findings> MeasureGqa(BenchContext& context) {
+absl::StatusOr<Findings> MeasureGqa(BenchContext& context, int heads) {
   MOE_RETURN_IF_ERROR(context.weights.Prepare(DType::kBF16));
-  GqaAttention decode(context, /*heads=*/64, /*sequences=*/1, context.preset.attention_tokens);
+  GqaAttention decode(context, heads, /*sequences=*/1, context.preset.attention_tokens);
   const Work works[] = {context.ceilings.Read(context.weights.data(), context.weights.size()), {.run = [&] {
                           decode.Run();
                           return static_cast<double>(decode.bytes());
                         }}};
   const auto series = context.timer.Measure(works);
-  Row row = MakeRow(absl::StrFormat("GQA, 64 heads over 8 x 128, %d tokens", context.preset.attention_tokens),
+  Row row = MakeRow(absl::StrFormat("GQA, %d heads over 8 x 128, %d tokens", heads, context.preset.attention_tokens),
                     context.pool.threads(), "GB/s", series[1],
                     "BF16 keys and values of the context, once, from packed blocks as the engine's cache holds them");
   CompareRates(series[1], kReadBandwidth, series[0], kGqaTarget, &row);
@@ -77,7 +77,10 @@ absl::StatusOr<Findings> MeasureMla(BenchContext& context) {
 }  // namespace
 
 void AddAttentionBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
-  benchmarks.push_back({"attention", "gqa", MeasureGqa});
+  for (const int heads : {32, 64}) {  // groups of 4 and of 8
+    benchmarks.push_back({"attention", absl::StrFormat("gqa-%d", heads),
+                          [heads](BenchContext& context) { return MeasureGqa(context, heads); }});
+  }
   benchmarks.push_back({"attention", "mla-absorbed", MeasureMla});
 }
 

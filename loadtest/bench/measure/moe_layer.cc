@@ -51,19 +51,23 @@ absl::StatusOr<Findings> MeasureDecode(BenchContext& context, RandomLayer& layer
   return findings;
 }
 
-absl::StatusOr<Findings> MeasurePrefill(BenchContext& context, RandomLayer& layer, int64_t tokens) {
-  const Work works[] = {context.ceilings.Dot(), {.run = [&] {
-                          layer.Run(tokens, model::MoeSync::kPerExpert);
-                          return layer.Operations(tokens);
+absl::StatusOr<Findings> MeasurePrefill(BenchContext& context, RandomLayer& layer, const TokenTarget& tokens) {
+  const int64_t window = std::min(layer.buffer().size(), context.preset.pool_bytes) / 256 * 256;
+  double bytes = 0, passes = 0;
+  const Work works[] = {context.ceilings.Read(layer.buffer().data(), window), context.ceilings.Dot(), {.run = [&] {
+                          bytes += layer.Run(tokens.tokens, model::MoeSync::kPerExpert);
+                          ++passes;
+                          return layer.Operations(tokens.tokens);
                         }}};
   const auto series = context.timer.Measure(works);
   const double per_expert =
-      static_cast<double>(tokens * context.preset.moe.experts_per_token) / static_cast<double>(layer.experts());
-  Row row = MakeRow(absl::StrFormat("prefill, %d tokens", tokens), context.pool.threads(), "GFLOP/s", series[1],
+      static_cast<double>(tokens.tokens * context.preset.moe.experts_per_token) / static_cast<double>(layer.experts());
+  Row row = MakeRow(absl::StrFormat("prefill, %d tokens", tokens.tokens), context.pool.threads(), "GFLOP/s", series[2],
                     absl::StrFormat("2 operations for each token and weight of its experts and the shared one; %d "
                                     "experts, %.1f tokens each on average",
                                     layer.experts(), per_expert));
-  CompareRates(series[1], kDotRate, series[0], std::nullopt, &row);
+  CompareRoofline(series[2], bytes / passes, series[0], series[1],
+                  tokens.target > 0 ? std::optional(tokens.target) : std::nullopt, &row);
   return OneRow(std::move(row));
 }
 
@@ -78,8 +82,8 @@ void AddMoeLayerBenchmarks(const Preset& preset, std::vector<Benchmark>& benchma
                             return MeasureDecode(context, *layer, tokens);
                           }});
   }
-  for (const int64_t tokens : preset.moe.prefill) {
-    benchmarks.push_back({"moe-layer", absl::StrFormat("prefill-%d", tokens),
+  for (const TokenTarget& tokens : preset.moe.prefill) {
+    benchmarks.push_back({"moe-layer", absl::StrFormat("prefill-%d", tokens.tokens),
                           [shared, tokens](BenchContext& context) -> absl::StatusOr<Findings> {
                             MOE_ASSIGN_OR_RETURN(RandomLayer* const layer, shared->Get(context));
                             return MeasurePrefill(context, *layer, tokens);

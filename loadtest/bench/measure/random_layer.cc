@@ -26,8 +26,9 @@ weights::ModelSpec LayerSpec(const MoeSizes& sizes, int64_t experts) {
 
 int64_t MaxRows(const MoeSizes& sizes) {
   int64_t rows = 1;
-  for (const TokenTarget& tokens : sizes.decode) rows = std::max(rows, tokens.tokens);
-  for (const int64_t tokens : sizes.prefill) rows = std::max(rows, tokens);
+  for (const auto* passes : {&sizes.decode, &sizes.prefill}) {
+    for (const TokenTarget& tokens : *passes) rows = std::max(rows, tokens.tokens);
+  }
   return rows;
 }
 

@@ -24,9 +24,8 @@ std::vector<BenchSection> ReportSections() {
        "A kernel near 1 never delays a layer; in the engine most of their inputs come from a cache."},
       {"moe-layer", "One MoE layer of DeepSeek-V3",
        "FP8 experts in DRAM, different random ones for every token and every repetition, all threads. Decode is "
-       "compared with plain reading, prefill with the dot-product rate. With few tokens per expert prefill cannot "
-       "reach "
-       "that rate, because reading bounds it."},
+       "compared with plain reading, prefill with the slower of reading its weights and multiplying: with few tokens "
+       "for each expert reading bounds it."},
       {"attention", "Attention of one decoded token",
        "All threads, one sequence after another so that keys and values come from DRAM."},
       {"lightning", "A batch's decode in one layer of Mixtral 8x7B",

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "loadtest/bench/benchmark.h"
+
 namespace moestro::bench {
 namespace {
 
@@ -116,6 +118,19 @@ TEST(Ratios, SpeedCountsUnitsWhateverTheirAmount) {
   const Series reference = {{.amount = 4000, .seconds = 2, .units = 10}};
   EXPECT_EQ(SpeedRatio(subject, reference).median, 2);
   EXPECT_EQ(RateRatio(subject, reference).median, 0.5);
+}
+
+// 8 bytes and 12 operations a unit. Reading bounds the first round, multiplying the second.
+TEST(Ratios, ARooflineIsTheSlowerOfReadingAndMultiplying) {
+  const Series subject = {{.amount = 24, .seconds = 10, .units = 2}, {.amount = 24, .seconds = 10, .units = 2}};
+  const Series read = {{.amount = 2, .seconds = 1, .units = 1}, {.amount = 16, .seconds = 2, .units = 1}};
+  const Series dot = {{.amount = 12, .seconds = 2, .units = 1}, {.amount = 12, .seconds = 3, .units = 1}};
+  Row row;
+  CompareRoofline(subject, /*bytes_a_unit=*/8, read, dot, 0.7, &row);
+  EXPECT_DOUBLE_EQ(row.ratio.max, 4.0 / 5);
+  EXPECT_DOUBLE_EQ(row.ratio.min, 3.0 / 5);
+  EXPECT_DOUBLE_EQ(row.reference->rate.min, 12.0 / 4 * 1e-9);
+  EXPECT_EQ(row.reference->name, kRoofline);
 }
 
 TEST(SteadySeconds, Advances) {
