@@ -19,7 +19,7 @@ constexpr int kLeastRepeats = 5;
 constexpr int kMostRepeats = 51;
 constexpr double kLongest = 0.05;
 // Before each repeat: as attention has it in a step, threads and devices are idle when a layer's experts begin.
-constexpr absl::Duration kBetween = absl::Microseconds(200);
+constexpr absl::Duration kBetween = absl::Microseconds(50);
 constexpr int64_t kSeveral = 8;  // experts: what these take more than one is what a further one takes
 constexpr int kBesideRepeats = 11;
 constexpr double kShare = 0.7;      // of the device's time that the CPU takes beside it
