@@ -57,7 +57,8 @@ absl::Status MoveResiduals(const weights::ModelSpec& spec, const LayerStep& step
   auto* const device = reinterpret_cast<uint8_t*>(on_device);
   const auto bytes = static_cast<int64_t>(on_host.size_bytes());
   if (step.kind == StepKind::kEmbed && first_layer > 0) return stream.CopyToDevice(device, host, bytes);
-  const bool ends_layer = step.kind == StepKind::kDense || step.kind == StepKind::kSharedExpert;
+  const bool ends_layer =
+      step.kind == StepKind::kDense || step.kind == StepKind::kSharedExpert || step.kind == StepKind::kCombine;
   if (ends_layer && step.layer + 1 == spec.num_layers) return stream.CopyToHost(host, device, bytes);
   return absl::OkStatus();
 }

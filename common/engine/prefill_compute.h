@@ -16,15 +16,20 @@
 
 namespace moestro::engine {
 
-// kDispatch and kCombine are exchanges with other ranks, around a layer's experts.
+// kDispatch and kCombine wait for exchanges with other ranks: for the rows that a layer's experts get, and for what
+// they made of the rank's own.
 enum class StepKind { kEmbed, kAttention, kDense, kRoute, kDispatch, kExperts, kCombine, kSharedExpert, kHead };
 const char* StepName(StepKind kind);
+
+// Whose rows a step of experts computes, where ranks exchange them: the rank's own rows are there first.
+enum class WhoseRows { kAll, kOwn, kOthers };
 
 // What is launched on the device as one.
 struct LayerStep {
   StepKind kind = StepKind::kEmbed;
   int64_t pass = 0;
   int64_t layer = 0;
+  WhoseRows rows = WhoseRows::kAll;
 };
 
 // Experts that one launch computes at most: more gain nothing.

@@ -67,6 +67,7 @@ class RankKernels {
   // Of the rank's rows. The shared expert is in the router's module.
   virtual device::Kernel Embed() = 0;
   virtual device::Kernel Dense(const StagedModule& dense) = 0;
+  // What it makes of them is kept until AddExperts.
   virtual device::Kernel SharedExpert(const StagedModule& router) = 0;
   // What they carry from layer to layer: F32 [rows, hidden], device memory of the run.
   virtual float* residuals() const = 0;
@@ -87,12 +88,14 @@ class RankKernels {
   //
   // The rank's rows: their experts, and what these read.
   virtual device::Kernel Route(const StagedModule& router, uint16_t* x, model::ExpertChoice* choices) = 0;
-  // Sorts rows, of `per_row` choices each, by this rank's experts, for Experts; sets their sums to zero.
-  virtual device::Kernel Sort(std::span<const model::ExpertChoice> choices, int64_t per_row, std::span<float> sums) = 0;
-  // Adds what the staged experts make of their rows, in ascending id.
+  virtual device::Kernel Clear(std::span<float> sums) = 0;
+  // Sorts rows, of `per_row` choices each, by this rank's experts, for Experts.
+  virtual device::Kernel Sort(std::span<const model::ExpertChoice> choices, int64_t per_row) = 0;
+  // Adds what the staged experts make of the rows that were sorted last, in ascending id.
   virtual device::Kernel Experts(std::span<const StagedModule> experts, const uint16_t* x, float* sums) = 0;
-  // What SharedExpert adds to: the rank's rows of all parts, added up in this order.
-  virtual device::Kernel SumPartials(std::vector<const float*> parts) = 0;
+  // The layer's end: the rank's residuals += all parts of its rows, added up in this order, and the shared expert's.
+  // The first part changes.
+  virtual device::Kernel AddExperts(const StagedModule& router, std::vector<float*> parts) = 0;
 
   // Standard EP. The rank's rows, once for each of their experts, by rank and in that as the kernels like: x and the
   // expert's id. Pairs: how many, known when CountPairs is done; where kernels are only simulated, how many are
@@ -103,9 +106,9 @@ class RankKernels {
                               int32_t* pair_experts) = 0;
   virtual device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
   // As Sort, of pairs: a row each, of weight 1.
-  virtual device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) = 0;
-  // What SharedExpert adds to: each row's pairs, weighted, in ascending id. sums: F32 [pairs, hidden], as Pack's.
-  virtual device::Kernel CombinePairs(const model::ExpertChoice* choices, const float* sums) = 0;
+  virtual device::Kernel SortPairs(std::span<const int32_t> experts) = 0;
+  // totals, F32 [rows, hidden] = each row's pairs, weighted, in ascending id. sums: F32 [pairs, hidden], as Pack's.
+  virtual device::Kernel CombinePairs(const model::ExpertChoice* choices, const float* sums, float* totals) = 0;
 };
 
 }  // namespace moestro::engine

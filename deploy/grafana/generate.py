@@ -302,6 +302,11 @@ DASHBOARDS = {
               "percentunit", "Of the last streamed prompt.", most=1),
         lines("Between devices that share a prompt", {"sent": rate("moestro_prefill_link_bytes_total")}, "Bps",
               "Of prompts on several devices (devices of prefill)."),
+        lines("Exchanges between devices, share of the time", {
+            "under way": share("moestro_prefill_exchange_seconds_total", "moestro_prefill_stream_seconds_total"),
+            "waited for": share("moestro_prefill_exchange_wait_seconds_total", "moestro_prefill_stream_seconds_total")},
+            "percentunit", "Of the time of streamed prompts. Devices compute beside exchanges; what they wait is not "
+            "hidden.", most=1),
         lines("Devices", {
             "that the settings name": "max(moestro_prefill_devices_named{})",
             "open": "max(moestro_prefill_devices_open{})",

@@ -51,7 +51,12 @@ struct PrefillMetrics {
         registered_bytes(registry.AddGauge("moestro_prefill_registered_weight_bytes",
                                            "Weights registered for fast copies, with the device that has fewest")),
         link_bytes(registry.AddCounter("moestro_prefill_link_bytes_total",
-                                       "Bytes that devices exchanged for prompts on several")) {}
+                                       "Bytes that devices exchanged for prompts on several")),
+        exchange_seconds(registry.AddCounter("moestro_prefill_exchange_seconds_total",
+                                             "Time in which devices exchanged something, mostly beside computing")),
+        exchange_wait_seconds(
+            registry.AddCounter("moestro_prefill_exchange_wait_seconds_total",
+                                "Of this, time in which a device waited with nothing else to compute")) {}
 
   void Update(const PrefillBackends::State& state) {
     named_devices.Set(static_cast<double>(state.devices));
@@ -85,6 +90,8 @@ struct PrefillMetrics {
   prometheus::Gauge& ring_slots;
   prometheus::Gauge& registered_bytes;
   prometheus::Counter& link_bytes;
+  prometheus::Counter& exchange_seconds;
+  prometheus::Counter& exchange_wait_seconds;
 };
 
 }  // namespace moestro::prefill

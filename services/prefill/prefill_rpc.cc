@@ -200,6 +200,8 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
             metrics_.lost_devices.Increment(static_cast<double>(run.lost_devices));
             metrics_.repeated_layers.Increment(static_cast<double>(run.repeated_layers));
             metrics_.link_bytes.Increment(static_cast<double>(run.link_bytes));
+            metrics_.exchange_seconds.Increment(run.exchange_seconds);
+            metrics_.exchange_wait_seconds.Increment(run.exchange_wait_seconds);
             if (run.ring_slots > 0) {
               metrics_.ring_occupancy.Set(static_cast<double>(run.max_ring_occupancy) /
                                           static_cast<double>(run.ring_slots));

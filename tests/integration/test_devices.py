@@ -48,10 +48,12 @@ def test_greedy_tokens_do_not_depend_on_the_number_of_devices(make_node, node, r
         assert several.metric("prefill", "moestro_prefill_devices") == ranks
         assert several.metric("prefill", "moestro_prefill_devices_lost_total") == 0
         assert (several.metric("prefill", "moestro_prefill_link_bytes_total") > 0) == (ranks > 1)
+        assert (several.metric("prefill", "moestro_prefill_exchange_seconds_total") > 0) == (ranks > 1)
         assert several.metric("prefill", "moestro_prefill_streamed_bytes_total") > 0
         several.wait_all_pages_free()
     lanes = [e["args"]["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "M"]
     assert lanes.count("loader: copies") == ranks
+    assert lanes.count("exchanges") == (ranks if ranks > 1 else 0)
 
 
 def test_progress_cancellation_and_death(make_node, long_answer):

@@ -269,7 +269,8 @@ absl::Status CudaDecode::Shared(int lane, int64_t layer, device::Stream& stream)
   state.layer = layer;
   return stream.Launch({.name = "shared expert", .cost = {}, .run = [this, &state](void* native) {
                           const model::MlpWeights& w = weights_.get().layers[state.layer].feed_forward.dense;
-                          return RunSharedExpert(RowsOf(state), w, static_cast<cuda::Stream>(native));
+                          return RunSharedExpert(RowsOf(state), w, state.activations.shared,
+                                                 static_cast<cuda::Stream>(native));
                         }});
 }
 
@@ -285,7 +286,7 @@ absl::Status CudaDecode::RunCombine(LaneState& state, void* native) const {
   const int64_t next = state.layer + 1;
   const bool is_last = next == spec_.num_layers;
   if (!is_last) state.normed_layer = next;
-  return CombineExperts(RowsOf(state), layers[state.layer].feed_forward.dense,
+  return CombineExperts(RowsOf(state), layers[state.layer].feed_forward.dense, state.activations.shared,
                         state.host_sums != nullptr ? state.host_sums : state.activations.sums,
                         is_last ? nullptr : layers[next].attention.input_norm, static_cast<cuda::Stream>(native));
 }

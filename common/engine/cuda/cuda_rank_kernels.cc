@@ -86,7 +86,7 @@ device::Kernel CudaRankKernels::Dense(const StagedModule& dense) {
 
 device::Kernel CudaRankKernels::SharedExpert(const StagedModule& router) {
   return OfRows("shared expert", [rows = Rows(), w = router.FeedForward(spec_, weights_).dense](cuda::Stream stream) {
-    return AddSharedExpert(rows, w, stream);
+    return RunSharedExpert(rows, w, rows.activations.sums, stream);
   });
 }
 
@@ -165,23 +165,25 @@ device::Kernel CudaRankKernels::Route(const StagedModule& router, uint16_t* x, m
                 });
 }
 
-device::Kernel CudaRankKernels::SortRouted(std::span<float> sums) const {
-  return MakeKernel("sort", [rows = Rows(), routed = routed_, sums](cuda::Stream stream) -> absl::Status {
-    MOE_RETURN_IF_ERROR(
-        LaunchStatus(cuda::LaunchSumParts({.count = 0, .n = std::ssize(sums), .out = sums.data()}, stream)));
-    return PlanRows(rows, routed, stream);
+device::Kernel CudaRankKernels::Clear(std::span<float> sums) {
+  return MakeKernel("clear", [sums](cuda::Stream stream) {
+    return LaunchStatus(cuda::LaunchSumParts({.count = 0, .n = std::ssize(sums), .out = sums.data()}, stream));
   });
 }
 
-device::Kernel CudaRankKernels::Sort(std::span<const model::ExpertChoice> choices, int64_t per_row,
-                                     std::span<float> sums) {
-  routed_ = RoutedRows::Of(choices.data(), std::ssize(choices) / per_row, per_row);
-  return SortRouted(sums);
+device::Kernel CudaRankKernels::SortRouted() const {
+  return MakeKernel("sort",
+                    [rows = Rows(), routed = routed_](cuda::Stream stream) { return PlanRows(rows, routed, stream); });
 }
 
-device::Kernel CudaRankKernels::SortPairs(std::span<const int32_t> experts, std::span<float> sums) {
+device::Kernel CudaRankKernels::Sort(std::span<const model::ExpertChoice> choices, int64_t per_row) {
+  routed_ = RoutedRows::Of(choices.data(), std::ssize(choices) / per_row, per_row);
+  return SortRouted();
+}
+
+device::Kernel CudaRankKernels::SortPairs(std::span<const int32_t> experts) {
   routed_ = {.rows = std::ssize(experts), .chosen = 1, .ids = experts.data()};
-  return SortRouted(sums);
+  return SortRouted();
 }
 
 device::Kernel CudaRankKernels::Experts(std::span<const StagedModule> experts, const uint16_t* x, float* sums) {
@@ -193,11 +195,15 @@ device::Kernel CudaRankKernels::Experts(std::span<const StagedModule> experts, c
                      cuda::Stream stream) { return engine::Experts(rows, routed, weights, first, stream); });
 }
 
-device::Kernel CudaRankKernels::SumPartials(std::vector<const float*> parts) {
-  cuda::SumPartsArgs args{
-      .count = std::ssize(parts), .n = share_.own_rows() * spec_.hidden_size, .out = activations_.sums};
+device::Kernel CudaRankKernels::AddExperts(const StagedModule& router, std::vector<float*> parts) {
+  cuda::SumPartsArgs args{.count = std::ssize(parts), .n = share_.own_rows() * spec_.hidden_size, .out = parts[0]};
   std::ranges::copy(parts, args.parts);
-  return MakeKernel("add up", [args](cuda::Stream stream) { return LaunchStatus(cuda::LaunchSumParts(args, stream)); });
+  return OfRows(
+      "add up",
+      [rows = Rows(), w = router.FeedForward(spec_, weights_).dense, args](cuda::Stream stream) -> absl::Status {
+        if (args.count > 1) MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchSumParts(args, stream)));
+        return CombineExperts(rows, w, rows.activations.sums, args.out, /*next_norm=*/nullptr, stream);
+      });
 }
 
 device::Kernel CudaRankKernels::CountPairs(const model::ExpertChoice* choices) {
@@ -241,8 +247,8 @@ device::Kernel CudaRankKernels::Pack(const uint16_t* x, const model::ExpertChoic
   });
 }
 
-device::Kernel CudaRankKernels::CombinePairs(const model::ExpertChoice* choices, const float* sums) {
-  return OfRows("weigh", [this, choices, sums](cuda::Stream stream) {
+device::Kernel CudaRankKernels::CombinePairs(const model::ExpertChoice* choices, const float* sums, float* totals) {
+  return OfRows("weigh", [this, choices, sums, totals](cuda::Stream stream) {
     return LaunchStatus(cuda::LaunchCombine({.expert_out = sums,
                                              .ids = &choices->expert,
                                              .weights = &choices->weight,
@@ -253,7 +259,7 @@ device::Kernel CudaRankKernels::CombinePairs(const model::ExpertChoice* choices,
                                              .rows = share_.own_rows(),
                                              .chosen = spec_.experts_per_token,
                                              .hidden = spec_.hidden_size,
-                                             .sums = activations_.sums},
+                                             .sums = totals},
                                             stream));
   });
 }

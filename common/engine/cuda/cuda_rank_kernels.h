@@ -55,16 +55,17 @@ class CudaRankKernels final : public RankKernels {
   device::Kernel FinishAttention(const StagedModule& attention, int64_t tile) override;
 
   device::Kernel Route(const StagedModule& router, uint16_t* x, model::ExpertChoice* choices) override;
-  device::Kernel Sort(std::span<const model::ExpertChoice> choices, int64_t per_row, std::span<float> sums) override;
+  device::Kernel Clear(std::span<float> sums) override;
+  device::Kernel Sort(std::span<const model::ExpertChoice> choices, int64_t per_row) override;
   device::Kernel Experts(std::span<const StagedModule> experts, const uint16_t* x, float* sums) override;
-  device::Kernel SumPartials(std::vector<const float*> parts) override;
+  device::Kernel AddExperts(const StagedModule& router, std::vector<float*> parts) override;
 
   device::Kernel CountPairs(const model::ExpertChoice* choices) override;
   absl::StatusOr<PairLists> Pairs() const override;
   device::Kernel Pack(const uint16_t* x, const model::ExpertChoice* choices, uint16_t* pair_x,
                       int32_t* pair_experts) override;
-  device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) override;
-  device::Kernel CombinePairs(const model::ExpertChoice* choices, const float* sums) override;
+  device::Kernel SortPairs(std::span<const int32_t> experts) override;
+  device::Kernel CombinePairs(const model::ExpertChoice* choices, const float* sums, float* totals) override;
   device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) override;
 
  private:
@@ -76,8 +77,8 @@ class CudaRankKernels final : public RankKernels {
   // A kernel that launches nothing if the rank has no rows.
   template <typename Work>
   device::Kernel OfRows(const char* name, Work work) const;
-  // Zeroes sums and plans how `routed_` goes to experts.
-  device::Kernel SortRouted(std::span<float> sums) const;
+  // Plans how `routed_` goes to experts.
+  device::Kernel SortRouted() const;
 
   device::Device& device_;
   const weights::ModelSpec& spec_;
@@ -92,7 +93,7 @@ class CudaRankKernels final : public RankKernels {
   CudaInputs inputs_;
   CudaResults results_;
   bool has_parts_ = false;                  // of the tile: something has been attended to
-  RoutedRows routed_;                       // of the layer: what this rank's experts get
+  RoutedRows routed_;                       // what was sorted last
   std::unique_ptr<device::Stream> copies_;  // between host and device, while nothing is computed
 };
 

@@ -283,19 +283,22 @@ absl::Status AddSharedExpert(const CudaRows& rows, const model::MlpWeights& w, c
   return LaunchStatus(cuda::LaunchAdd(a.sums, rows.rows * hidden, rows.residual, stream));
 }
 
-absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream) {
-  if (w.gate.rows == 0) return absl::OkStatus();
-  return RunMlp(rows, w, {0, rows.rows}, rows.activations.shared, cuda::LinearOutput::kF32, stream);
+absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, float* shared, cuda::Stream stream) {
+  for (int64_t t = 0; t < rows.tiles() && w.gate.rows > 0; ++t) {
+    const IndexRange tile = rows.Tile(t);
+    MOE_RETURN_IF_ERROR(
+        RunMlp(rows, w, tile, shared + tile.begin * rows.spec.hidden_size, cuda::LinearOutput::kF32, stream));
+  }
+  return absl::OkStatus();
 }
 
 // In the engine's order: the shared expert is added to the sum of the others, and that to the residual.
-absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& shared, const float* sums,
+absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& w, const float* shared, const float* sums,
                             const float* next_norm, cuda::Stream stream) {
-  const CudaActivations& a = rows.activations;
-  const bool has_shared = shared.gate.rows > 0;
+  const bool has_shared = w.gate.rows > 0;
   return LaunchStatus(cuda::LaunchAddExperts({.routed = sums,
-                                              .shared = has_shared ? a.shared : nullptr,
-                                              .gates = has_shared ? a.shared_gates : nullptr,
+                                              .shared = has_shared ? shared : nullptr,
+                                              .gates = has_shared ? rows.activations.shared_gates : nullptr,
                                               .rows = rows.rows,
                                               .hidden = rows.spec.hidden_size,
                                               .residual = rows.residual},

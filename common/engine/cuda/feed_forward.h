@@ -1,6 +1,6 @@
 // The MLPs of some rows, launch by launch. Of a prompt: Dense; or Route, PlanRows, Experts in ascending groups,
-// AddSharedExpert. Of a step of decode, whose routed experts are computed elsewhere: Dense; or Route, RunSharedExpert,
-// CombineExperts.
+// AddSharedExpert. Where routed experts are computed elsewhere, of a step of decode or of a rank's rows: Dense; or
+// Route, RunSharedExpert, CombineExperts.
 #pragma once
 
 #include <span>
@@ -63,10 +63,10 @@ absl::Status RunGroupedMlp(const weights::ModelSpec& spec, std::span<const model
 // residual += sums + shared(x), times the gates' sigmoid if there are gates; the shared expert may have no rows.
 absl::Status AddSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream);
 
-// The same of a step: shared = mlp(x), and residual += sums + shared. Then x = norm(residual), if next_norm, the norm
-// that the next layer begins with, is not null.
-absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream);
-absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& shared, const float* sums,
+// The same where experts are elsewhere: shared, F32 [rows, hidden_size], = mlp(x), and residual += sums + shared. Then
+// x = norm(residual), if next_norm, the norm that the next layer begins with, is not null.
+absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, float* shared, cuda::Stream stream);
+absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& w, const float* shared, const float* sums,
                             const float* next_norm, cuda::Stream stream);
 
 }  // namespace moestro::engine

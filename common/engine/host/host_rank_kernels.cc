@@ -59,7 +59,8 @@ device::Kernel HostRankKernels::Dense(const StagedModule& dense) {
 }
 
 device::Kernel HostRankKernels::SharedExpert(const StagedModule& router) {
-  return OfRows("shared expert", [this, w = router.FeedForward(spec_, weights_).dense] { forward_->SharedExpert(w); });
+  return OfRows("shared expert",
+                [this, w = router.FeedForward(spec_, weights_).dense] { forward_->RunSharedExpert(w); });
 }
 
 device::Kernel HostRankKernels::Head(const StagedModule& slice) {
@@ -120,11 +121,12 @@ device::Kernel HostRankKernels::Route(const StagedModule& router, uint16_t* x, E
           }};
 }
 
-device::Kernel HostRankKernels::Sort(std::span<const ExpertChoice> choices, int64_t per_row, std::span<float> sums) {
-  return MakeKernel("sort", [this, choices, per_row, sums] {
-    plan_.Sort(choices, per_row, spec_.num_experts);
-    std::ranges::fill(sums, 0.0f);
-  });
+device::Kernel HostRankKernels::Clear(std::span<float> sums) {
+  return MakeKernel("clear", [sums] { std::ranges::fill(sums, 0.0f); });
+}
+
+device::Kernel HostRankKernels::Sort(std::span<const ExpertChoice> choices, int64_t per_row) {
+  return MakeKernel("sort", [this, choices, per_row] { plan_.Sort(choices, per_row, spec_.num_experts); });
 }
 
 device::Kernel HostRankKernels::Experts(std::span<const StagedModule> experts, const uint16_t* x, float* sums) {
@@ -134,14 +136,9 @@ device::Kernel HostRankKernels::Experts(std::span<const StagedModule> experts, c
                     });
 }
 
-device::Kernel HostRankKernels::SumPartials(std::vector<const float*> parts) {
-  return OfRows("add up", [this, parts = std::move(parts)] {
-    const int64_t hidden = spec_.hidden_size;
-    pool_.Run(share_.own_rows(), [&](int64_t row, int) {
-      float* sums = forward_->expert_sums() + row * hidden;
-      std::copy_n(parts[0] + row * hidden, hidden, sums);
-      for (size_t i = 1; i < parts.size(); ++i) kernels_.axpy(1.0f, parts[i] + row * hidden, hidden, sums);
-    });
+device::Kernel HostRankKernels::AddExperts(const StagedModule& router, std::vector<float*> parts) {
+  return OfRows("add up", [this, w = router.FeedForward(spec_, weights_).dense, parts = std::move(parts)] {
+    forward_->AddExperts(w, parts);
   });
 }
 
@@ -179,23 +176,21 @@ device::Kernel HostRankKernels::Pack(const uint16_t* x, const ExpertChoice* choi
   });
 }
 
-device::Kernel HostRankKernels::SortPairs(std::span<const int32_t> experts, std::span<float> sums) {
-  return MakeKernel("sort", [this, experts, sums] {
+device::Kernel HostRankKernels::SortPairs(std::span<const int32_t> experts) {
+  return MakeKernel("sort", [this, experts] {
     std::vector<ExpertChoice> choices;
     for (const int32_t expert : experts) choices.push_back({expert, 1.0f});
     plan_.Sort(choices, 1, spec_.num_experts);
-    std::ranges::fill(sums, 0.0f);
   });
 }
 
-device::Kernel HostRankKernels::CombinePairs(const ExpertChoice* choices, const float* sums) {
-  return OfRows("weigh", [this, choices, sums] {
+device::Kernel HostRankKernels::CombinePairs(const ExpertChoice* choices, const float* sums, float* totals) {
+  return OfRows("weigh", [this, choices, sums, totals] {
     const int64_t hidden = spec_.hidden_size;
-    float* total = forward_->expert_sums();
-    std::fill_n(total, share_.own_rows() * hidden, 0.0f);
+    std::fill_n(totals, share_.own_rows() * hidden, 0.0f);
     // A row's pairs come in ascending id: ranks have ascending experts.
     ForPairs(choices, [&](int64_t pair, int64_t row, const ExpertChoice& choice) {
-      kernels_.axpy(choice.weight, sums + pair * hidden, hidden, total + row * hidden);
+      kernels_.axpy(choice.weight, sums + pair * hidden, hidden, totals + row * hidden);
     });
   });
 }

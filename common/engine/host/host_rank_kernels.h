@@ -39,16 +39,17 @@ class HostRankKernels final : public RankKernels {
   device::Kernel FinishAttention(const StagedModule& attention, int64_t tile) override;
 
   device::Kernel Route(const StagedModule& router, uint16_t* x, model::ExpertChoice* choices) override;
-  device::Kernel Sort(std::span<const model::ExpertChoice> choices, int64_t per_row, std::span<float> sums) override;
+  device::Kernel Clear(std::span<float> sums) override;
+  device::Kernel Sort(std::span<const model::ExpertChoice> choices, int64_t per_row) override;
   device::Kernel Experts(std::span<const StagedModule> experts, const uint16_t* x, float* sums) override;
-  device::Kernel SumPartials(std::vector<const float*> parts) override;
+  device::Kernel AddExperts(const StagedModule& router, std::vector<float*> parts) override;
 
   device::Kernel CountPairs(const model::ExpertChoice* choices) override;
   absl::StatusOr<PairLists> Pairs() const override { return pairs_; }
   device::Kernel Pack(const uint16_t* x, const model::ExpertChoice* choices, uint16_t* pair_x,
                       int32_t* pair_experts) override;
-  device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) override;
-  device::Kernel CombinePairs(const model::ExpertChoice* choices, const float* sums) override;
+  device::Kernel SortPairs(std::span<const int32_t> experts) override;
+  device::Kernel CombinePairs(const model::ExpertChoice* choices, const float* sums, float* totals) override;
   device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) override;
 
  private:

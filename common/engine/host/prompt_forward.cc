@@ -178,7 +178,7 @@ absl::Status PromptForward::Route(const model::FeedForwardWeights& weights) {
 }
 
 void PromptForward::Experts(const model::ExpertSlice& slice) {
-  Experts(slice, impl_->plan, expert_input(), expert_sums());
+  Experts(slice, impl_->plan, expert_input(), impl_->sums.get());
 }
 
 void PromptForward::Experts(const model::ExpertSlice& slice, const model::ExpertPlan& plan, const uint16_t* x,
@@ -191,7 +191,29 @@ const uint16_t* PromptForward::expert_input() const { return impl_->rows.View({}
 std::span<const model::ExpertChoice> PromptForward::choices() const {
   return std::span(impl_->choices).first(impl_->batch.size() * impl_->context.spec.experts_per_token);
 }
-float* PromptForward::expert_sums() { return impl_->sums.get(); }
+
+void PromptForward::RunSharedExpert(const model::MlpWeights& weights) {
+  if (weights.gate.rows == 0) return;
+  impl_->ForTiles([&](IndexRange tile) {
+    model::RunSharedExpert(impl_->moe_context(), weights, impl_->rows.View(tile),
+                           impl_->sums.get() + tile.begin * impl_->context.spec.hidden_size);
+  });
+}
+
+void PromptForward::AddExperts(const model::MlpWeights& shared, std::span<float* const> parts) {
+  const int64_t hidden = impl_->context.spec.hidden_size;
+  const CpuKernels& kernels = impl_->context.kernels;
+  const model::RowsView rows = impl_->rows.View({});
+  impl_->context.pool.Run(impl_->batch.size(), [&](int64_t row, int) {
+    float* const sums = parts[0] + row * hidden;
+    for (const float* part : parts.subspan(1)) kernels.axpy(1.0f, part + row * hidden, hidden, sums);
+    if (shared.gate.rows > 0) {
+      const float weight = rows.shared_weights == nullptr ? 1.0f : rows.shared_weights[row];
+      kernels.axpy(weight, impl_->sums.get() + row * hidden, hidden, sums);
+    }
+    kernels.axpy(1.0f, sums, hidden, rows.residual + row * hidden);
+  });
+}
 
 void PromptForward::SharedExpert(const model::MlpWeights& weights) {
   impl_->ForTiles([&](IndexRange tile) {

@@ -67,11 +67,14 @@ class PromptForward {  // one pass at a time, each function on one thread at a t
                 std::span<const IndexRange> blocks);
   void FinishAttention(int64_t tile, const model::AttentionWeights& weights);
 
-  // Between Route and SharedExpert: what the rows' experts read, BF16 [rows, hidden], which they are,
-  // [rows, experts_per_token], and where their sums belong, F32 [rows, hidden], for whoever computes them elsewhere.
+  // For whoever computes the rows' experts elsewhere. After Route: what they read, BF16 [rows, hidden], and which they
+  // are, [rows, experts_per_token].
   const uint16_t* expert_input() const;
   std::span<const model::ExpertChoice> choices() const;
-  float* expert_sums();
+  // In place of SharedExpert: RunSharedExpert, whenever there is time, then AddExperts, whose parts are what became of
+  // the rows elsewhere, F32 [rows, hidden] each, to be added up in this order. It changes the first.
+  void RunSharedExpert(const model::MlpWeights& weights);
+  void AddExperts(const model::MlpWeights& shared, std::span<float* const> parts);
   // The slice's experts for any rows, as RunExperts (moe/moe.h).
   void Experts(const model::ExpertSlice& slice, const model::ExpertPlan& plan, const uint16_t* x, float* sums);
 

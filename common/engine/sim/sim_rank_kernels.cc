@@ -99,16 +99,24 @@ device::Kernel SimRankKernels::Route(const StagedModule& router, uint16_t*, mode
   return Whole(StepKind::kRoute, {&router, 1});
 }
 
-device::Kernel SimRankKernels::Sort(std::span<const model::ExpertChoice> choices, int64_t, std::span<float> sums) {
-  return Moves("sort", static_cast<int64_t>(2 * choices.size_bytes() + sums.size_bytes()));
+device::Kernel SimRankKernels::Clear(std::span<float> sums) {
+  return Moves("clear", static_cast<int64_t>(sums.size_bytes()));
+}
+
+device::Kernel SimRankKernels::Sort(std::span<const model::ExpertChoice> choices, int64_t per_row) {
+  load_.routed_rows = static_cast<double>(std::ssize(choices) / per_row);
+  return Moves("sort", static_cast<int64_t>(2 * choices.size_bytes()));
 }
 
 device::Kernel SimRankKernels::Experts(std::span<const StagedModule> experts, const uint16_t*, float*) {
   return Whole(StepKind::kExperts, experts);
 }
 
-device::Kernel SimRankKernels::SumPartials(std::vector<const float*> parts) {
-  return Moves("add up", (std::ssize(parts) + 1) * share_.own_rows() * spec_.hidden_size * kF32);
+// SharedExpert's cost has the addition of one array to the residual. Beside it, what the shared expert made is written
+// and read; several parts are read, and their sum is written.
+device::Kernel SimRankKernels::AddExperts(const StagedModule&, std::vector<float*> parts) {
+  const int64_t arrays = 2 + (parts.size() > 1 ? std::ssize(parts) + 1 : 0);
+  return Moves("add up", arrays * share_.own_rows() * spec_.hidden_size * kF32);
 }
 
 device::Kernel SimRankKernels::CountPairs(const model::ExpertChoice*) {
@@ -128,11 +136,11 @@ device::Kernel SimRankKernels::Pack(const uint16_t*, const model::ExpertChoice*,
   return Moves("pack", 2 * ExpectedPairs().total * spec_.hidden_size * kBf16);
 }
 
-device::Kernel SimRankKernels::SortPairs(std::span<const int32_t> experts, std::span<float> sums) {
-  return Moves("sort", static_cast<int64_t>(2 * experts.size_bytes() + sums.size_bytes()));
+device::Kernel SimRankKernels::SortPairs(std::span<const int32_t> experts) {
+  return Moves("sort", static_cast<int64_t>(2 * experts.size_bytes()));
 }
 
-device::Kernel SimRankKernels::CombinePairs(const model::ExpertChoice*, const float*) {
+device::Kernel SimRankKernels::CombinePairs(const model::ExpertChoice*, const float*, float*) {
   return Moves("weigh", (ExpectedPairs().total + share_.own_rows()) * spec_.hidden_size * kF32);
 }
 

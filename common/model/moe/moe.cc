@@ -371,6 +371,12 @@ void RunExpertOutputs(const MoeContext& context, const ExpertSlice& slice, const
   }
 }
 
+void RunSharedExpert(const MoeContext& context, const MlpWeights& dense, const RowsView& rows, float* outputs) {
+  std::fill_n(outputs, rows.count * context.spec.hidden_size, 0.0f);
+  const MoeWork work{.dense = &dense, .rows = rows.count, .x = rows.x, .sums = outputs};
+  MoeLayer(context, work).Run(MoeSync::kPerExpert);
+}
+
 void AddSharedExpert(const MoeContext& context, const MlpWeights& dense, const RowsView& rows, float* sums) {
   const MoeWork work{.dense = &dense,
                      .dense_weights = rows.shared_weights,

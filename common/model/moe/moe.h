@@ -46,6 +46,9 @@ void RunExperts(const MoeContext& context, const ExpertSlice& slice, const Exper
 void RunExpertOutputs(const MoeContext& context, const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x,
                       float* outputs);
 
+// outputs[row] = dense(rows.x[row]), F32 [rows, hidden], for 1 to max_rows rows; `dense` is not empty.
+void RunSharedExpert(const MoeContext& context, const MlpWeights& dense, const RowsView& rows, float* outputs);
+
 // rows.residual[row] += sums[row] + dense(rows.x[row]), times rows.shared_weights[row] if these are there, for 1 to
 // max_rows rows; `dense` may be empty. Changes sums, F32 [rows, hidden].
 void AddSharedExpert(const MoeContext& context, const MlpWeights& dense, const RowsView& rows, float* sums);

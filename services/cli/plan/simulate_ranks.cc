@@ -48,8 +48,10 @@ struct Simulated {
   double seconds = 0;
   int64_t passes = 1;
   double imbalance = 1;
-  int64_t exchanged_bytes = 0;  // over rank 0's link, both directions
-  prefill::Timeline timeline;   // of rank 0
+  int64_t exchanged_bytes = 0;       // over rank 0's link, both directions
+  double exchange_seconds = 0;       // while exchanges were under way
+  double exchange_wait_seconds = 0;  // of that, with nothing else to do
+  prefill::Timeline timeline;        // of rank 0
 };
 
 // The settings that all prompts of a comparison share.
@@ -68,12 +70,18 @@ absl::StatusOr<Simulated> Simulate(const Setting& setting, int64_t tokens, const
         prefill::SimulatedPrefill one,
         prefill::SimulatePrefill(hardware, spec, kWeights, kForm, tokens, limits, {.activations = activations}));
     const prefill::StreamCounters& counters = one.report.counters;
-    return Simulated{counters.wall_seconds, counters.passes, 1, 0, std::move(one.report.timeline)};
+    return Simulated{
+        .seconds = counters.wall_seconds, .passes = counters.passes, .timeline = std::move(one.report.timeline)};
   }
   MOE_ASSIGN_OR_RETURN(
       prefill::SimulatedRanks many,
       prefill::SimulateRanks(hardware, spec, kWeights, kForm, tokens, limits, way.ranks, way.experts, activations));
-  Simulated result{many.wall_seconds, many.passes, many.imbalance, 0, std::move(many.ranks[0].pipeline.timeline)};
+  Simulated result{.seconds = many.wall_seconds,
+                   .passes = many.passes,
+                   .imbalance = many.imbalance,
+                   .exchange_seconds = many.exchange_seconds,
+                   .exchange_wait_seconds = many.exchange_wait_seconds,
+                   .timeline = std::move(many.ranks[0].pipeline.timeline)};
   for (const collective::OperationCounters& counters : many.ranks[0].exchanges) {
     result.exchanged_bytes += counters.sent_bytes + counters.received_bytes;
   }
@@ -117,6 +125,16 @@ std::map<std::string, double> LayerSeconds(const weights::ModelSpec& spec, const
   return seconds;
 }
 
+// Mean seconds of a layer with experts for which exchanges between ranks were under way, by their names.
+std::map<std::string, double> ExchangeSeconds(const weights::ModelSpec& spec, const prefill::Timeline& timeline) {
+  std::map<std::string, double> seconds;
+  for (const prefill::Span& span : timeline.lanes[prefill::Timeline::kExchanges]) {
+    if (span.bytes > 0 && spec.IsMoeLayer(span.layer)) seconds[span.name] += span.end - span.begin;
+  }
+  for (auto& [name, sum] : seconds) sum /= static_cast<double>(spec.num_moe_layers());
+  return seconds;
+}
+
 // Lengths in the ways that fit, and the ways that do not fit.
 struct SimulatedLengths {
   Json rows = Json::array();
@@ -142,6 +160,8 @@ absl::StatusOr<SimulatedLengths> CompareLengths(const Setting& setting, const st
                       {"tokens_per_second", static_cast<double>(count) / simulated->seconds},
                       {"passes", simulated->passes},
                       {"exchanged_bytes", simulated->exchanged_bytes},
+                      {"exchange_seconds", simulated->exchange_seconds},
+                      {"exchange_wait_seconds", simulated->exchange_wait_seconds},
                       {"attention_imbalance", simulated->imbalance}});
       if (one.ok()) ways.back()["speedup"] = one->seconds / simulated->seconds;
     }
@@ -168,7 +188,11 @@ absl::StatusOr<Json> LayerBreakdown(const Setting& setting, int64_t tokens, Json
       const auto step = seconds.find(engine::StepName(kind));
       if (step != seconds.end()) steps[step->first] = step->second;
     }
-    ways.push_back({{"way", name}, {"tokens", tokens}, {"layer_seconds", seconds.at("layer")}, {"steps", steps}});
+    ways.push_back({{"way", name},
+                    {"tokens", tokens},
+                    {"layer_seconds", seconds.at("layer")},
+                    {"steps", steps},
+                    {"exchanges", ExchangeSeconds(setting.spec, simulated->timeline)}});
   }
   return ways;
 }
@@ -204,14 +228,18 @@ absl::StatusOr<std::vector<PaperFigure>> CompareRanksWithPaper(const Setting& se
 }
 
 void PrintRanks(const Json& rows) {
-  PrintText("  tokens  way                TTFT s  tokens/s  speedup  passes  exchanged GB  attention imbalance\n");
+  PrintText(
+      "  tokens  way                TTFT s  tokens/s  speedup  passes  exchanged GB  in s  of that waiting s  "
+      "attention imbalance\n");
   for (const auto& row : rows) {
     for (const auto& way : row["ways"]) {
       const std::string speedup = way.contains("speedup") ? absl::StrFormat("%.2f", way["speedup"].get<double>()) : "-";
-      PrintText(absl::StrFormat("%8d  %-16s %8.2f %9.0f %8s %7d %13.1f %20.3f\n", row["tokens"].get<int64_t>(),
-                                way["way"].get<std::string>(), way["ttft_seconds"].get<double>(),
-                                way["tokens_per_second"].get<double>(), speedup, way["passes"].get<int64_t>(),
-                                way["exchanged_bytes"].get<double>() / 1e9, way["attention_imbalance"].get<double>()));
+      PrintText(absl::StrFormat("%8d  %-16s %8.2f %9.0f %8s %7d %13.1f %5.2f %18.2f %20.3f\n",
+                                row["tokens"].get<int64_t>(), way["way"].get<std::string>(),
+                                way["ttft_seconds"].get<double>(), way["tokens_per_second"].get<double>(), speedup,
+                                way["passes"].get<int64_t>(), way["exchanged_bytes"].get<double>() / 1e9,
+                                way["exchange_seconds"].get<double>(), way["exchange_wait_seconds"].get<double>(),
+                                way["attention_imbalance"].get<double>()));
     }
   }
 }
@@ -223,14 +251,21 @@ void PrintSkipped(const Json& skipped) {
 }
 
 void PrintLayerBreakdown(const Json& ways) {
-  PrintText(absl::StrFormat("\nA layer with experts, %d tokens, ms\n", ways[0]["tokens"].get<int64_t>()));
+  const auto print = [](const Json& seconds) {
+    for (const auto& [name, of] : seconds.items())
+      PrintText(absl::StrFormat("  %s %.1f", name, 1e3 * of.get<double>()));
+    PrintText("\n");
+  };
+  PrintText(
+      absl::StrFormat("\nA layer with experts, %d tokens, ms; dispatch and combine: the device waits, or adds up\n",
+                      ways[0]["tokens"].get<int64_t>()));
   for (const auto& way : ways) {
     PrintText(
         absl::StrFormat("  %-16s %7.1f:", way["way"].get<std::string>(), 1e3 * way["layer_seconds"].get<double>()));
-    for (const auto& [step, seconds] : way["steps"].items()) {
-      PrintText(absl::StrFormat("  %s %.1f", step, 1e3 * seconds.get<double>()));
-    }
-    PrintText("\n");
+    print(way["steps"]);
+    if (way["exchanges"].empty()) continue;
+    PrintText(absl::StrFormat("  %-25s:", "  exchanges under way"));
+    print(way["exchanges"]);
   }
 }
 

@@ -3,14 +3,17 @@
 // is compared with.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "common/collective/communicator.h"
 #include "common/device/device.h"
+#include "common/engine/prefill_compute.h"
 #include "common/engine/rank_kernels.h"
 #include "common/roofline/traffic.h"
+#include "services/prefill/distributed/exchanges.h"
 #include "services/prefill/distributed/revocable_pages.h"
 #include "services/prefill/distributed/split.h"
 
@@ -43,6 +46,14 @@ constexpr int64_t ChoiceBytes(const weights::ModelSpec& spec) {
   return static_cast<int64_t>(sizeof(model::ExpertChoice)) * spec.experts_per_token;
 }
 
+// What a step's functions work with.
+struct RankStep {
+  int64_t layer = 0;
+  device::Stream& stream;  // that computes
+  const std::atomic<bool>& stopped;
+  LaunchKernel launch;
+};
+
 class ExpertExchange {  // of one rank, one run at a time
  public:
   virtual ~ExpertExchange() = default;
@@ -51,11 +62,15 @@ class ExpertExchange {  // of one rank, one run at a time
   virtual absl::Status Begin(const RankRun& run) = 0;
   virtual void End() = 0;
 
-  // A layer: Route, Dispatch, Experts for some of the rank's experts at a time, in ascending id, Combine.
-  virtual absl::Status Route(const engine::StagedModule& router, LaunchKernel launch) = 0;
-  virtual absl::Status Dispatch(const collective::Call& call, LaunchKernel launch) = 0;
-  virtual absl::Status Experts(std::span<const engine::StagedModule> experts, LaunchKernel launch) = 0;
-  virtual absl::Status Combine(const collective::Call& call, LaunchKernel launch) = 0;
+  // A layer, in the order of the schedule's steps (ScheduleOptions::exchanges). The rows are on their way from Route to
+  // Dispatch, and what experts made of them from the last Experts that others' rows need to Combine.
+  virtual absl::Status Route(const engine::StagedModule& router, const RankStep& step) = 0;
+  virtual absl::Status Dispatch(const RankStep& step) = 0;
+  // Some of the rank's experts, in ascending id.
+  virtual absl::Status Experts(std::span<const engine::StagedModule> experts, engine::WhoseRows rows,
+                               const RankStep& step) = 0;
+  // After the shared expert. Ends the layer.
+  virtual absl::Status Combine(const engine::StagedModule& router, const RankStep& step) = 0;
 };
 
 // Device memory that the largest exchange of a run takes.
@@ -70,9 +85,11 @@ int64_t StandardEpBytes(const weights::ModelSpec& spec, int64_t own_rows, int64_
 // the rank that has them, in F32 as on one device: that is 8 bytes an expert, where routing all rows everywhere would
 // need them in F32, twice the bytes, or choose other experts.
 std::unique_ptr<ExpertExchange> NewSmallEp(const weights::ModelSpec& spec, device::Device& device,
-                                           collective::Communicator& communicator, engine::RankKernels& kernels);
+                                           collective::Communicator& communicator, engine::RankKernels& kernels,
+                                           Exchanges& exchanges);
 // Standard EP: a row goes to each of its experts, and comes back from each; the sums have the bits of one device.
 std::unique_ptr<ExpertExchange> NewStandardEp(const weights::ModelSpec& spec, device::Device& device,
-                                              collective::Communicator& communicator, engine::RankKernels& kernels);
+                                              collective::Communicator& communicator, engine::RankKernels& kernels,
+                                              Exchanges& exchanges);
 
 }  // namespace moestro::prefill

@@ -56,21 +56,20 @@ absl::Status RankCompute::Begin(const RankRun& run) {
   MOE_RETURN_IF_ERROR(kernels_.Begin(run_.share()));
   MOE_RETURN_IF_ERROR(experts_.Begin(run_));
   MOE_ASSIGN_OR_RETURN(kv_, device_.Allocate(KvBytes(spec_, run_), "keys and values of a layer"));
-  for (std::unique_ptr<device::Event>* event : {&before_, &projected_, &exchanged_}) {
-    MOE_ASSIGN_OR_RETURN(*event, device_.NewEvent());
+  MOE_ASSIGN_OR_RETURN(before_, device_.NewEvent());
+  MOE_ASSIGN_OR_RETURN(projected_, device_.NewEvent());
+  prefix_layer_ = -1;
+  if (stores()) {
+    prefix_.resize(static_cast<size_t>(run_.split->begin() * token_bytes()));
+    for (std::vector<uint8_t>& rows : stored_) rows.resize(static_cast<size_t>(run_.own_rows() * token_bytes()));
   }
-  MOE_ASSIGN_OR_RETURN(exchange_stream_, device_.NewStream("exchange"));
-  if (!stores()) return absl::OkStatus();
-  prefix_.resize(static_cast<size_t>(run_.split->begin() * token_bytes()));
-  for (std::vector<uint8_t>& rows : stored_) rows.resize(static_cast<size_t>(run_.own_rows() * token_bytes()));
-  return absl::OkStatus();
+  return exchanges_.Begin();
 }
 
 void RankCompute::End() {
-  exchange_stream_.reset();
+  exchanges_.End();
   before_.reset();
   projected_.reset();
-  exchanged_.reset();
   kv_ = device::Memory();
   experts_.End();
   kernels_.End();
@@ -93,17 +92,19 @@ absl::Status RankCompute::Launch(const engine::LayerStep& step, std::span<const 
   const auto move_residuals = [&] {
     return MoveResiduals(spec_, step, run_.first_layer, run_.residuals, kernels_.residuals(), stream);
   };
+  const RankStep rank_step{step.layer, stream, stopped, launch};
   switch (step.kind) {
     case StepKind::kAttention:
-      return Attention(modules[0], stream, stopped, launch);
+      return Attention(modules[0], rank_step);
     case StepKind::kRoute:
-      return experts_.Route(modules[0], launch);
+      return experts_.Route(modules[0], rank_step);
     case StepKind::kDispatch:
-      return experts_.Dispatch({stream, stopped}, launch);
+      return experts_.Dispatch(rank_step);
     case StepKind::kExperts:
-      return experts_.Experts(modules, launch);
+      return experts_.Experts(modules, step.rows, rank_step);
     case StepKind::kCombine:
-      return experts_.Combine({stream, stopped}, launch);
+      MOE_RETURN_IF_ERROR(experts_.Combine(modules[0], rank_step));
+      return move_residuals();
     case StepKind::kEmbed:
       MOE_RETURN_IF_ERROR(launch(kernels_.Embed()));
       return move_residuals();
@@ -111,8 +112,7 @@ absl::Status RankCompute::Launch(const engine::LayerStep& step, std::span<const 
       MOE_RETURN_IF_ERROR(launch(kernels_.Dense(modules[0])));
       return move_residuals();
     case StepKind::kSharedExpert:
-      MOE_RETURN_IF_ERROR(launch(kernels_.SharedExpert(modules[0])));
-      return move_residuals();
+      return launch(kernels_.SharedExpert(modules[0]));
     case StepKind::kHead:
       return launch(kernels_.Head(modules[0]));
   }
@@ -123,63 +123,72 @@ absl::Status RankCompute::Launch(const engine::LayerStep& step, std::span<const 
 absl::StatusOr<std::vector<float>> RankCompute::Residuals() {
   std::vector<float> residuals(static_cast<size_t>(run_.own_rows() * spec_.hidden_size));
   if (residuals.empty()) return residuals;
-  MOE_RETURN_IF_ERROR(exchange_stream_->CopyToHost(reinterpret_cast<uint8_t*>(residuals.data()),
-                                                   reinterpret_cast<const uint8_t*>(kernels_.residuals()),
-                                                   std::ssize(residuals) * static_cast<int64_t>(sizeof(float))));
-  MOE_RETURN_IF_ERROR(exchange_stream_->Synchronize());
+  device::Stream& stream = exchanges_.stream();
+  MOE_RETURN_IF_ERROR(stream.CopyToHost(reinterpret_cast<uint8_t*>(residuals.data()),
+                                        reinterpret_cast<const uint8_t*>(kernels_.residuals()),
+                                        std::ssize(residuals) * static_cast<int64_t>(sizeof(float))));
+  MOE_RETURN_IF_ERROR(stream.Synchronize());
   return residuals;
 }
 
-absl::Status RankCompute::Attention(const engine::StagedModule& module, device::Stream& stream,
-                                    const std::atomic<bool>& stopped, LaunchKernel launch) {
+absl::Status RankCompute::Attention(const engine::StagedModule& module, const RankStep& step) {
+  const auto start = [&](const char* what, device::Event* after, std::function<absl::Status(const Call&)> work) {
+    return exchanges_.Start({what, step.layer, after, std::move(work)});
+  };
+  const auto wait_for = [&](int64_t exchange) { return exchanges_.WaitFor(exchange, step.stream, step.stopped); };
+  const int64_t layer = step.layer, passes = run_.ranks();
+  const bool has_prefix = run_.split->begin() > 0 && stores();
+
   // kv_ is the layer's now: the one before has been attended to.
-  MOE_RETURN_IF_ERROR(stream.Record(*before_));
-  MOE_RETURN_IF_ERROR(exchange_stream_->WaitFor(*before_));
-  MOE_RETURN_IF_ERROR(LoadPrefix(module.module->layer));
-  MOE_RETURN_IF_ERROR(exchange_stream_->Record(*exchanged_));
-  MOE_RETURN_IF_ERROR(launch(kernels_.ProjectKv(module, kv())));
-  MOE_RETURN_IF_ERROR(stream.Record(*projected_));
-  MOE_RETURN_IF_ERROR(exchange_stream_->WaitFor(*projected_));
-  MOE_RETURN_IF_ERROR(stream.WaitFor(*exchanged_));
-
-  const int64_t passes = run_.ranks();
-  const int64_t tiles = kernels_.attention_tiles();
-  if (tiles > 0) {
-    MOE_RETURN_IF_ERROR(launch(kernels_.BeginAttention(module, 0)));
-    MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(module, 0, kv(), BlocksAfter(0))));
+  MOE_RETURN_IF_ERROR(step.stream.Record(*before_));
+  int64_t loaded = -1;
+  if (has_prefix) {
+    loaded =
+        start("load prefix", before_.get(), [this, layer](const Call& call) { return LoadPrefix(layer, call.stream); });
   }
-  MOE_RETURN_IF_ERROR(StoreRows(module.module->layer));  // may block until they are projected
+  MOE_RETURN_IF_ERROR(step.launch(kernels_.ProjectKv(module, kv())));
+  MOE_RETURN_IF_ERROR(step.stream.Record(*projected_));
+  std::vector<int64_t> received(static_cast<size_t>(passes), loaded);  // by pass
   for (int64_t pass = 1; pass < passes; ++pass) {
-    MOE_RETURN_IF_ERROR(PassKv(pass, stopped));
-    if (tiles > 0) MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(module, 0, kv(), BlocksAfter(pass))));
+    received[static_cast<size_t>(pass)] =
+        start("ring", projected_.get(), [this, pass](const Call& call) { return PassKv(pass, call); });
   }
-  MOE_RETURN_IF_ERROR(exchange_stream_->Record(*exchanged_));
+  const int64_t stored =
+      start("store", projected_.get(), [this, layer](const Call& call) { return StoreRows(layer, call.stream); });
+  if (has_prefix && layer + 1 < spec_.num_layers) {
+    start("read prefix", nullptr, [this, layer](const Call&) { return ReadPrefix(layer + 1); });
+  }
+
+  const int64_t tiles = kernels_.attention_tiles();
   for (int64_t tile = 0; tile < tiles; ++tile) {
-    if (tile > 0) {
-      MOE_RETURN_IF_ERROR(launch(kernels_.BeginAttention(module, tile)));
-      for (int64_t pass = 0; pass < passes; ++pass) {
-        MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(module, tile, kv(), BlocksAfter(pass))));
-      }
+    MOE_RETURN_IF_ERROR(step.launch(kernels_.BeginAttention(module, tile)));
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      const int64_t needed = received[static_cast<size_t>(pass)];
+      if (tile == 0 && needed >= 0) MOE_RETURN_IF_ERROR(wait_for(needed));
+      MOE_RETURN_IF_ERROR(step.launch(kernels_.AttendTo(module, tile, kv(), BlocksAfter(pass))));
     }
-    MOE_RETURN_IF_ERROR(launch(kernels_.FinishAttention(module, tile)));
+    MOE_RETURN_IF_ERROR(step.launch(kernels_.FinishAttention(module, tile)));
   }
-  return stream.WaitFor(*exchanged_);
+  return wait_for(stored);
 }
 
-absl::Status RankCompute::LoadPrefix(int64_t layer) {
-  const int64_t prefix = run_.split->begin();
-  if (prefix == 0) return absl::OkStatus();
-  MOE_RETURN_IF_ERROR(exchange_stream_->Synchronize());  // the layer before has been copied from there
-  MOE_RETURN_IF_ERROR(run_.pages->Read(layer, {0, prefix}, prefix_.data()));
-  return exchange_stream_->CopyToDevice(Kv(0), prefix_.data(), prefix * token_bytes());
+absl::Status RankCompute::ReadPrefix(int64_t layer) {
+  MOE_RETURN_IF_ERROR(run_.pages->Read(layer, {0, run_.split->begin()}, prefix_.data()));
+  prefix_layer_ = layer;
+  return absl::OkStatus();
 }
 
-absl::Status RankCompute::StoreRows(int64_t layer) {
+absl::Status RankCompute::LoadPrefix(int64_t layer, device::Stream& stream) {
+  if (prefix_layer_ != layer) MOE_RETURN_IF_ERROR(ReadPrefix(layer));
+  return stream.CopyToDevice(Kv(0), prefix_.data(), run_.split->begin() * token_bytes());
+}
+
+absl::Status RankCompute::StoreRows(int64_t layer, device::Stream& stream) {
   uint8_t* to = stored(layer).data();
   for (const IndexRange& stripe : run_.split->Stripes(run_.rank)) {
     const int64_t bytes = stripe.size() * token_bytes();
     if (bytes == 0) continue;
-    MOE_RETURN_IF_ERROR(exchange_stream_->CopyToHost(to, Kv(stripe.begin), bytes));
+    MOE_RETURN_IF_ERROR(stream.CopyToHost(to, Kv(stripe.begin), bytes));
     if (stores()) to += bytes;
   }
   return absl::OkStatus();
@@ -198,12 +207,11 @@ int RankCompute::HolderAfter(int64_t passes) const {
   return static_cast<int>((run_.rank + run_.ranks() - passes) % run_.ranks());
 }
 
-absl::Status RankCompute::PassKv(int64_t pass, const std::atomic<bool>& stopped) {
+absl::Status RankCompute::PassKv(int64_t pass, const Call& call) {
   const auto sent = run_.split->Stripes(HolderAfter(pass - 1));
   const auto received = run_.split->Stripes(HolderAfter(pass));
   for (int i = 0; i < ZigZagSplit::kStripes; ++i) {
-    MOE_RETURN_IF_ERROR(communicator_.Ring({*exchange_stream_, stopped},
-                                           {Kv(sent[i].begin), sent[i].size() * token_bytes()},
+    MOE_RETURN_IF_ERROR(communicator_.Ring(call, {Kv(sent[i].begin), sent[i].size() * token_bytes()},
                                            {Kv(received[i].begin), received[i].size() * token_bytes()}));
   }
   return absl::OkStatus();

@@ -30,9 +30,10 @@ std::vector<engine::Module> ModulesOf(const weights::ModelSpec& spec, const mode
 }
 
 std::unique_ptr<ExpertExchange> NewExchange(roofline::ExpertParallelism experts, const weights::ModelSpec& spec,
-                                            const RankSetup& setup, collective::Communicator& communicator) {
-  return (experts == roofline::ExpertParallelism::kSmall ? NewSmallEp : NewStandardEp)(spec, *setup.device,
-                                                                                       communicator, *setup.kernels);
+                                            const RankSetup& setup, collective::Communicator& communicator,
+                                            Exchanges& exchanges) {
+  return (experts == roofline::ExpertParallelism::kSmall ? NewSmallEp : NewStandardEp)(
+      spec, *setup.device, communicator, *setup.kernels, exchanges);
 }
 
 absl::StatusOr<Schedule> MakeRankSchedule(const std::vector<engine::Module>& modules, const MemoryLimits& limits,
@@ -58,6 +59,13 @@ absl::StatusOr<MemoryPlan> PlanWith(const std::vector<engine::Module>& modules, 
   return plan;
 }
 
+// Of exchanges with other ranks, and not of copies between the device and its host.
+double SecondsBetweenRanks(const std::vector<Span>& exchanges) {
+  double seconds = 0;
+  for (const Span& span : exchanges) seconds += span.bytes > 0 ? span.end - span.begin : 0;
+  return seconds;
+}
+
 // The rank's part, without telling the others how it ended.
 absl::Status RunPart(const RankSetup& setup, const weights::ModelSpec& spec, const model::ModelWeights& weights,
                      roofline::ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits,
@@ -65,8 +73,9 @@ absl::Status RunPart(const RankSetup& setup, const weights::ModelSpec& spec, con
   const std::vector<engine::Module> modules = ModulesOf(spec, weights, run, limits);
   MOE_ASSIGN_OR_RETURN(report.plan, PlanWith(modules, setup, spec, experts, run, limits));
   MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeRankSchedule(modules, limits, report.plan));
-  const std::unique_ptr<ExpertExchange> exchange = NewExchange(experts, spec, setup, communicator);
-  RankCompute compute(spec, *setup.device, communicator, *setup.kernels, *exchange);
+  Exchanges exchanges(*setup.device, communicator);
+  const std::unique_ptr<ExpertExchange> exchange = NewExchange(experts, spec, setup, communicator, exchanges);
+  RankCompute compute(spec, *setup.device, communicator, *setup.kernels, *exchange, exchanges);
   const absl::Status status = CatchExceptions([&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(compute.Begin(run));
     MOE_RETURN_IF_ERROR(RunPipeline(*setup.device, schedule, compute, callbacks.interrupted, callbacks.on_released,
@@ -78,6 +87,11 @@ absl::Status RunPart(const RankSetup& setup, const weights::ModelSpec& spec, con
     return compute.Logits(callbacks.on_logits);
   });
   compute.End();
+  report.pipeline.timeline.lanes[Timeline::kExchanges] = exchanges.spans();
+  report.pipeline.timeline.lanes[Timeline::kExchangeWaits] = exchanges.waits();
+  StreamCounters& counters = report.pipeline.counters;
+  counters.exchange_seconds = SecondsBetweenRanks(exchanges.spans());
+  counters.exchange_wait_seconds = SecondsBetweenRanks(exchanges.waits());
   return status;
 }
 

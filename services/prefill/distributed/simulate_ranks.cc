@@ -37,23 +37,25 @@ collective::SimLink LinkOf(const device::HardwareSpec& hardware) {
   return {rate, 2 * hardware.copy_seconds + static_cast<double>(collective::kDefaultSlotBytes) / rate};
 }
 
-// Weights get what exchanges leave of the bus: over a run, both take turns.
+// Weights get what exchanges, and copies of what is cached, leave of the bus: over a run, all take turns.
 double CopyRate(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
-                const model::ModelWeights& weights, model::MlaForm form, int64_t tokens, int ranks,
+                const model::ModelWeights& weights, model::MlaForm form, IndexRange tokens, int ranks,
                 roofline::ExpertParallelism experts) {
   double streamed = 0;
   for (const engine::Module& module : engine::ListModules(spec, weights, form, int64_t{1} << 28)) {
     const double share = module.kind == engine::ModuleKind::kExpert ? 1.0 / ranks : 1;
     streamed += share * static_cast<double>(module.image.bytes);
   }
-  const std::vector<int64_t> rows(static_cast<size_t>(ranks), tokens / ranks);
+  const std::vector<int64_t> rows(static_cast<size_t>(ranks), tokens.size() / ranks);
   const roofline::ExpertTraffic traffic =
       experts == roofline::ExpertParallelism::kSmall
           ? roofline::SmallEpTraffic(spec, rows, 0)
           : roofline::StandardEpTraffic(spec, roofline::EvenPairs(spec, rows), ranks, 0);
   const auto moe_layers = static_cast<double>(spec.num_moe_layers());
-  const double received = moe_layers * static_cast<double>(traffic.dispatch.received + traffic.combine.received) +
-                          static_cast<double>(spec.num_layers * roofline::RingTraffic(spec.kv_dim(), rows, 0).received);
+  const double received =
+      moe_layers * static_cast<double>(traffic.dispatch.received + traffic.combine.received) +
+      static_cast<double>(spec.num_layers *
+                          (roofline::RingTraffic(spec.kv_dim(), rows, 0).received + 2 * spec.kv_dim() * tokens.begin));
   return hardware.copy_bytes_per_second * streamed / (streamed + received);
 }
 
@@ -116,23 +118,24 @@ absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardwar
                        ranks_with(hardware.copy_bytes_per_second)->prefill->Passes({cached, cached + tokens}, form));
   for (int64_t pass = 0; pass < result.passes; ++pass) {
     const IndexRange part = EvenPart(tokens, pass, result.passes);
-    const auto group = ranks_with(CopyRate(hardware, spec, weights, form, part.size(), ranks, experts));
+    const IndexRange positions{cached + part.begin, cached + part.end};
+    const auto group = ranks_with(CopyRate(hardware, spec, weights, form, positions, ranks, experts));
     std::vector<model::EngineRow> rows(static_cast<size_t>(part.size()));
     for (int64_t i = 0; i < part.size(); ++i) {
-      rows[static_cast<size_t>(i)].position = static_cast<int32_t>(cached + part.begin + i);
+      rows[static_cast<size_t>(i)].position = static_cast<int32_t>(positions.begin + i);
     }
     rows.back().needs_logits = pass + 1 == result.passes;
     MOE_RETURN_IF_ERROR(group->prefill->Run(
         rows, {}, form, [] { return absl::OkStatus(); }, {}, [](int64_t, std::span<const float>) {}));
     std::vector<RankReport> reports = group->prefill->reports();
-    double seconds = 0;
-    for (size_t rank = 0; rank < reports.size(); ++rank) {
-      seconds = std::max(seconds, reports[rank].pipeline.counters.wall_seconds);
-      if (pass > 0) AddExchanges(result.ranks[rank], reports[rank]);
-    }
+    const auto seconds = [](const RankReport& report) { return report.pipeline.counters.wall_seconds; };
+    const StreamCounters slowest = std::ranges::max_element(reports, {}, seconds)->pipeline.counters;
+    for (size_t rank = 0; pass > 0 && rank < reports.size(); ++rank) AddExchanges(result.ranks[rank], reports[rank]);
     result.ranks = std::move(reports);
-    result.wall_seconds += seconds;
-    const ZigZagSplit split(cached + part.begin, cached + part.end, ranks);
+    result.wall_seconds += slowest.wall_seconds;
+    result.exchange_seconds += slowest.exchange_seconds;
+    result.exchange_wait_seconds += slowest.exchange_wait_seconds;
+    const ZigZagSplit split(positions.begin, positions.end, ranks);
     result.imbalance = std::max(result.imbalance, split.Imbalance());
   }
   return result;

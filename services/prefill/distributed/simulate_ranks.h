@@ -15,8 +15,12 @@ namespace moestro::prefill {
 struct SimulatedRanks {
   int64_t passes = 0;             // DistributedPrefill::Passes
   std::vector<RankReport> ranks;  // in simulated seconds; exchanges are of all passes, the rest is of the last one
-  double wall_seconds = 0;        // of the slowest rank of each pass
-  double imbalance = 0;           // of attention: the greatest ZigZagSplit::Imbalance
+  // Of the slowest rank of each pass: in all, while exchanges were under way, and of that while it had nothing else to
+  // do.
+  double wall_seconds = 0;
+  double exchange_seconds = 0;
+  double exchange_wait_seconds = 0;
+  double imbalance = 0;  // of attention: the greatest ZigZagSplit::Imbalance
 };
 
 // How a prompt of `tokens` new tokens is shared out.

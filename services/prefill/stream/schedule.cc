@@ -17,6 +17,11 @@ namespace {
 // Beyond the experts of a layer, how many modules may be staged at once.
 constexpr int64_t kDenseWindow = 64;
 
+// Launches at each end of a layer's experts that are two, one for the rank's own rows and one for the others'. Two take
+// longer than one, so there are no more of them than hide an exchange: of DeepSeek-V3's 128 experts on each of two
+// GPUs, 16 a launch, these are all.
+constexpr int64_t kMostHeld = 4;
+
 class Scheduler {
  public:
   Scheduler(const std::vector<Module>& modules, const ScheduleOptions& options)
@@ -58,12 +63,19 @@ class Scheduler {
         case engine::ModuleKind::kRouter:
           router = Stage(module);
           AddStep({{StepKind::kRoute, pass, module.layer}, {router, router + 1}});
-          if (options_.exchanges) AddStep({{StepKind::kDispatch, pass, module.layer}});
-          if (ends_layer) AddSharedExpert(pass, module.layer, router);
+          groups_.clear();
+          if (ends_layer) {
+            if (options_.exchanges) AddStep({{StepKind::kDispatch, pass, module.layer}});
+            AddSharedExpert(pass, module.layer, router);
+          }
           break;
         case engine::ModuleKind::kExpert: {
           const int64_t staged = Stage(module) - router;  // experts of the layer, so far
-          if (ends_layer || staged % together_ == 0) AddExperts(pass, module.layer, staged);
+          if (ends_layer || staged % together_ == 0) {
+            const int64_t end = router + 1 + staged;
+            groups_.push_back({end - 1 - (staged - 1) % together_, end});
+            AddExperts(pass, module.layer, CeilDiv(ExpertsAfter(m) + staged, together_));
+          }
           if (ends_layer) AddSharedExpert(pass, module.layer, router);
           break;
         }
@@ -93,17 +105,43 @@ class Scheduler {
     AddStep({{kind, pass, module.layer}, {i, i + 1}, {i, i + 1}, ends_layer});
   }
 
-  // The experts staged since the last launch, of the layer's `staged` ones.
-  void AddExperts(int64_t pass, int64_t layer, int64_t staged) {
-    const int64_t end = std::ssize(schedule_.stagings);
-    const IndexRange experts{end - 1 - (staged - 1) % together_, end};
-    AddStep({{StepKind::kExperts, pass, layer}, experts, experts});
+  // Experts of the layer that follow module m.
+  int64_t ExpertsAfter(size_t m) const {
+    int64_t experts = 0;
+    while (++m < modules_.size() && modules_[m].kind == engine::ModuleKind::kExpert) ++experts;
+    return experts;
+  }
+
+  // The group of experts that has been staged, the latest of groups_, of `count` in the layer.
+  void AddExperts(int64_t pass, int64_t layer, int64_t count) {
+    const auto add = [&](IndexRange experts, engine::WhoseRows rows, bool releases) {
+      AddStep({{StepKind::kExperts, pass, layer, rows}, experts, releases ? experts : IndexRange{}});
+    };
+    if (!options_.exchanges) return add(groups_.back(), engine::WhoseRows::kAll, true);
+    const int64_t held = std::clamp<int64_t>(options_.ring_slots / 2 / together_, 1, kMostHeld);
+    const int64_t first = std::max<int64_t>(1, std::min(held, count / 2));
+    const int64_t last = std::min(held, count - first);
+    const int64_t done = std::ssize(groups_);
+    if (done <= first) {
+      add(groups_.back(), engine::WhoseRows::kOwn, false);
+      if (done < first) return;
+      AddStep({{StepKind::kDispatch, pass, layer}});
+      for (const IndexRange& experts : groups_) add(experts, engine::WhoseRows::kOthers, true);
+    } else if (done <= count - last) {
+      add(groups_.back(), engine::WhoseRows::kAll, true);
+    } else {
+      add(groups_.back(), engine::WhoseRows::kOthers, false);
+      if (done < count) return;
+      for (int64_t g = count - last; g < count; ++g) add(groups_[g], engine::WhoseRows::kOwn, true);
+    }
   }
 
   // After all experts of the layer.
   void AddSharedExpert(int64_t pass, int64_t layer, int64_t router) {
-    if (options_.exchanges) AddStep({{StepKind::kCombine, pass, layer}});
-    AddStep({{StepKind::kSharedExpert, pass, layer}, {router, router + 1}, {router, router + 1}, true});
+    const IndexRange own{router, router + 1};
+    AddStep(
+        {{StepKind::kSharedExpert, pass, layer}, own, options_.exchanges ? IndexRange{} : own, !options_.exchanges});
+    if (options_.exchanges) AddStep({{StepKind::kCombine, pass, layer}, own, own, true});
   }
 
   // Expert n of the run takes slot n mod slots when expert n - slots has been released.
@@ -190,6 +228,7 @@ class Scheduler {
   const std::vector<Module>& modules_;
   const ScheduleOptions options_;
   const int64_t together_;
+  std::vector<IndexRange> groups_;  // of the layer, so far: stagings of experts that are launched together
   Schedule schedule_;
 };
 

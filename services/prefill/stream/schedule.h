@@ -35,7 +35,11 @@ struct ScheduleOptions {
   int64_t ring_slots = 2;   // experts that fit; 2 or more
   int64_t dense_bytes = 0;  // for all modules but experts
   int64_t max_experts_together = engine::kMaxExpertsTogether;
-  bool exchanges = false;  // whether there are steps kDispatch and kCombine
+  // Whether ranks exchange the rows of experts. Then a layer's first experts compute the rank's own rows before the
+  // kDispatch step, which waits for the others' rows, and its last experts compute the others' rows first: what these
+  // made is sent while they compute the own rows, and the shared expert after them, before the kCombine step. The ring
+  // holds such experts longer, up to half of it.
+  bool exchanges = false;
 };
 
 struct Schedule {

@@ -9,8 +9,9 @@
 namespace moestro::prefill {
 namespace {
 
-constexpr const char* kLaneNames[Timeline::kLanes] = {"loader: copies", "loader: waits for memory", "model: kernels",
-                                                      "model: waits for weights", "unloader"};
+constexpr const char* kLaneNames[Timeline::kLanes] = {
+    "loader: copies", "loader: waits for memory",  "model: kernels", "model: waits for weights", "unloader",
+    "exchanges",      "model: waits for exchanges"};
 
 }  // namespace
 
@@ -30,7 +31,10 @@ std::string ChromeTrace(std::span<const DeviceTimeline> devices) {
   for (int64_t pid = 1; pid <= std::ssize(devices); ++pid) {
     const DeviceTimeline& device = devices[static_cast<size_t>(pid - 1)];
     if (devices.size() > 1) name_it("process_name", pid, 0, device.name);
-    for (int lane = 0; lane < Timeline::kLanes; ++lane) name_it("thread_name", pid, lane, kLaneNames[lane]);
+    for (int lane = 0; lane < Timeline::kLanes; ++lane) {
+      if (lane >= Timeline::kExchanges && device.timeline->lanes[lane].empty()) continue;  // of one device
+      name_it("thread_name", pid, lane, kLaneNames[lane]);
+    }
     for (int lane = 0; lane < Timeline::kLanes; ++lane) {
       for (const Span& span : device.timeline->lanes[lane]) {
         absl::StrAppendFormat(&json,
@@ -75,6 +79,8 @@ void StreamCounters::Add(const StreamCounters& run) {
   lost_devices += run.lost_devices;
   repeated_layers += run.repeated_layers;
   link_bytes += run.link_bytes;
+  exchange_seconds += run.exchange_seconds;
+  exchange_wait_seconds += run.exchange_wait_seconds;
 }
 
 }  // namespace moestro::prefill

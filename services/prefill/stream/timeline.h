@@ -22,7 +22,7 @@ struct Span {
 
 // Each lane is written by one thread.
 struct Timeline {
-  enum Lane { kLoads, kSlotWaits, kModel, kStalls, kUnloads, kLanes };
+  enum Lane { kLoads, kSlotWaits, kModel, kStalls, kUnloads, kExchanges, kExchangeWaits, kLanes };
   std::vector<Span> lanes[kLanes];
 };
 
@@ -55,10 +55,12 @@ struct StreamCounters {
   int64_t ring_slots = 0;          // of the last run
   int64_t max_ring_occupancy = 0;  // slots in use at once, of the last run
   // Of runs on several devices, whose times are those of the one that took longest.
-  int64_t devices = 1;          // of the last run
-  int64_t lost_devices = 0;     // that failed, stalled or were taken back
-  int64_t repeated_layers = 0;  // that were begun again because a device was lost
-  int64_t link_bytes = 0;       // that devices sent each other
+  int64_t devices = 1;               // of the last run
+  int64_t lost_devices = 0;          // that failed, stalled or were taken back
+  int64_t repeated_layers = 0;       // that were begun again because a device was lost
+  int64_t link_bytes = 0;            // that devices sent each other
+  double exchange_seconds = 0;       // exchanges were under way
+  double exchange_wait_seconds = 0;  // the compute stream waited for them; meanwhile it had nothing else to do
 
   void Add(const StreamCounters& run);
 };

@@ -16,6 +16,50 @@
 
 namespace moestro::prefill {
 
+// A rank's exchanges, each of which asks first, on the thread that does it.
+class AskingCommunicator final : public collective::Communicator {
+ public:
+  using Ask = std::function<absl::Status(collective::Operation operation)>;
+  AskingCommunicator(std::unique_ptr<collective::Communicator> inner, device::Device& device, Ask ask)
+      : Communicator(inner->rank(), inner->ranks(), device), inner_(std::move(inner)), ask_(std::move(ask)) {}
+
+  void Fail(const absl::Status& status) override { inner_->Fail(status); }
+  int failed_rank() const override { return inner_->failed_rank(); }
+  void Beat() override { inner_->Beat(); }
+
+ private:
+  absl::Status Exchange(collective::Operation operation, const collective::Call& call, std::span<const Send> sends,
+                        std::span<const Receive> receives) override {
+    if (const absl::Status status = ask_(operation); !status.ok()) return status;
+    std::vector<collective::SendBlock> to(static_cast<size_t>(ranks()));
+    std::vector<collective::ReceiveBlock> from(static_cast<size_t>(ranks()));
+    for (const Send& send : sends) to[static_cast<size_t>(send.peer)] = send.block;
+    for (const Receive& receive : receives) from[static_cast<size_t>(receive.peer)] = receive.block;
+    return inner_->AllToAll(call, to, from);
+  }
+
+  const std::unique_ptr<collective::Communicator> inner_;
+  const Ask ask_;
+};
+
+// Ranks of this process, all of whose exchanges ask.
+class AskingRankGroup final : public RankGroup {
+ public:
+  using Ask = std::function<absl::Status(int rank, collective::Operation operation)>;
+  AskingRankGroup(std::unique_ptr<RankGroup> inner, Ask ask) : inner_(std::move(inner)), ask_(std::move(ask)) {}
+  absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(int rank, device::Device& device) override {
+    auto communicator = inner_->Join(rank, device);
+    if (!communicator.ok()) return communicator.status();
+    return std::make_unique<AskingCommunicator>(
+        *std::move(communicator), device,
+        [this, rank](collective::Operation operation) { return ask_(rank, operation); });
+  }
+
+ private:
+  const std::unique_ptr<RankGroup> inner_;
+  const Ask ask_;
+};
+
 inline float FromNarrow(uint16_t number) { return std::bit_cast<float>(uint32_t{number} << 16); }
 
 class DistributedTest : public StreamTest {
@@ -33,9 +77,11 @@ class DistributedTest : public StreamTest {
     model::MlaForm form = model::MlaForm::kUnabsorbed;
     int64_t logits = 4;
     int64_t tile_rows = 48;
+    int64_t ring_slots = 2;
     int64_t cached = 0;           // tokens before the prompt, computed by the resident engine
     double timeout_seconds = 30;  // sanitizers are slow
     std::function<absl::Status()> check = {};
+    AskingRankGroup::Ask ask = {};  // of all exchanges
   };
 
   // One rank's device, and what computes on it.
@@ -59,11 +105,15 @@ class DistributedTest : public StreamTest {
       setups.push_back({&hosts.back()->device, &hosts.back()->kernels, setting.check, hosts.back()});
     }
     if (prepare) prepare(hosts);
-    DistributedPrefill prefill(
-        spec(), weights_, setups,
-        {.experts = setting.experts, .limits = {.dense_bytes = kDense, .ring_slots = 2}, .new_group = [&](int ranks) {
-           return NewInProcessRankGroup(ranks, {.timeout_seconds = setting.timeout_seconds});
-         }});
+    DistributedPrefill prefill(spec(), weights_, setups,
+                               {.experts = setting.experts,
+                                .limits = {.dense_bytes = kDense, .ring_slots = setting.ring_slots},
+                                .new_group = [&](int ranks) -> std::unique_ptr<RankGroup> {
+                                  auto group =
+                                      NewInProcessRankGroup(ranks, {.timeout_seconds = setting.timeout_seconds});
+                                  if (!setting.ask) return group;
+                                  return std::make_unique<AskingRankGroup>(std::move(group), setting.ask);
+                                }});
     const model::TestSequence sequence(spec(), count);
     const kv::KvPages pages[] = {sequence.pages()};
     const std::vector<int32_t> tokens = Tokens(count);

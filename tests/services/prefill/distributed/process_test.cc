@@ -44,14 +44,23 @@ class RankProcessTest : public DistributedTest {
   int64_t LogitBytes() const { return RoundUp(spec().vocab_size * 4, 4096); }
   kv::KvPages Pages(uint8_t* memory) const { return {geometry_, memory + LogitBytes(), numbers_}; }
 
+  // The same before an exchange, on the thread that does it.
+  using ExchangePause = std::function<void(int rank, collective::Operation, const ChildProcess::Parent& parent)>;
+
   // In the child: exit code 0 and logits in shared memory, or the status code.
-  int RunAsRank(int rank, int ranks, const ChildProcess::Parent& parent, const Pause& pause) {
+  int RunAsRank(int rank, int ranks, const ChildProcess::Parent& parent, const Pause& pause,
+                const ExchangePause& exchange_pause) {
     const SharedMemory region = SharedMemory::OpenWritable(region_name_).value();
     const SharedMemory kv = SharedMemory::OpenWritable(name_).value();
     Host host(spec(), weights_, 64);
-    const auto communicator = collective::JoinRegion(collective::Region::Open(region.data(), region.size()).value(),
-                                                     rank, host.device, {.timeout_seconds = kTimeoutSeconds})
-                                  .value();
+    AskingCommunicator communicator(
+        collective::JoinRegion(collective::Region::Open(region.data(), region.size()).value(), rank, host.device,
+                               {.timeout_seconds = kTimeoutSeconds})
+            .value(),
+        host.device, [&](collective::Operation operation) {
+          exchange_pause(rank, operation, parent);
+          return absl::OkStatus();
+        });
     const std::vector<model::EngineRow> rows = Rows(Tokens(kCount), kLogits);
     const ZigZagSplit split(0, kCount, ranks);
     const std::vector<model::EngineRow> own = RankRows(rows, split, rank);
@@ -59,7 +68,7 @@ class RankProcessTest : public DistributedTest {
     RankReport report;
     const absl::Status status =
         RunRank({&host.device, &host.kernels}, spec(), weights_, roofline::ExpertParallelism::kSmall,
-                {&split, rank, own, &pages, model::MlaForm::kUnabsorbed}, {.dense_bytes = kDense}, *communicator,
+                {&split, rank, own, &pages, model::MlaForm::kUnabsorbed}, {.dense_bytes = kDense}, communicator,
                 {model::NeverInterrupted, [&](const Step& step) { pause(rank, step, parent); },
                  [&](int64_t, std::span<const float> logits) {
                    std::memcpy(kv.data(), logits.data(), logits.size() * sizeof(float));
@@ -68,19 +77,36 @@ class RankProcessTest : public DistributedTest {
     return static_cast<int>(status.code());
   }
 
-  void Start(int ranks, const Pause& pause) {
+  void Start(int ranks, const Pause& pause, const ExchangePause& exchange_pause = DoNotPauseExchanges) {
     children_.clear();
     region_ = SharedMemory();
     SharedMemory::Unlink(region_name_).IgnoreError();
     region_ = SharedMemory::Create(region_name_, collective::Region::Bytes(ranks)).value();
     ASSERT_TRUE(collective::Region::Format(region_.data(), ranks).ok());
     for (int rank = 0; rank < ranks; ++rank) {
-      children_.push_back(std::make_unique<ChildProcess>(
-          [=, this](const ChildProcess::Parent& parent) { return RunAsRank(rank, ranks, parent, pause); }));
+      children_.push_back(std::make_unique<ChildProcess>([=, this](const ChildProcess::Parent& parent) {
+        return RunAsRank(rank, ranks, parent, pause, exchange_pause);
+      }));
     }
   }
 
   static void DoNotPause(int, const Step&, const ChildProcess::Parent&) {}
+  static void DoNotPauseExchanges(int, collective::Operation, const ChildProcess::Parent&) {}
+
+  // Rank 1 of three has told that it pauses: its death, or its silence, ends the others in time.
+  void ExpectOthersEnd(int signal) {
+    ASSERT_EQ(children_[1]->Receive(), 1);
+    const auto begin = std::chrono::steady_clock::now();
+    if (signal == SIGKILL) {
+      children_[1]->Kill();
+    } else {
+      kill(children_[1]->pid(), SIGSTOP);
+    }
+    const auto expected = signal == SIGKILL ? absl::StatusCode::kUnavailable : absl::StatusCode::kDeadlineExceeded;
+    EXPECT_EQ(children_[0]->Wait(), static_cast<int>(expected));
+    EXPECT_EQ(children_[2]->Wait(), static_cast<int>(expected));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  }
 
   std::vector<uint16_t> Contents() const {
     std::vector<uint16_t> contents;
@@ -124,17 +150,23 @@ TEST_F(RankProcessTest, AKilledOrStoppedRankFailsTheOthersInTime) {
       parent.Send(1);
       parent.Sleep();
     });
-    ASSERT_EQ(children_[1]->Receive(), 1);
-    const auto begin = std::chrono::steady_clock::now();
-    if (signal == SIGKILL) {
-      children_[1]->Kill();
-    } else {
-      kill(children_[1]->pid(), SIGSTOP);
+    ExpectOthersEnd(signal);
+  }
+}
+
+// While the others' exchange is under way, and all ranks compute beside it.
+TEST_F(RankProcessTest, ARankKilledOrStoppedInAnExchangeFailsTheOthersInTime) {
+  for (const auto operation :
+       {collective::Operation::kRing, collective::Operation::kAllGather, collective::Operation::kAllToAll}) {
+    for (const int signal : {SIGKILL, SIGSTOP}) {
+      SCOPED_TRACE(::testing::Message() << collective::OperationName(operation) << ", signal " << signal);
+      Start(3, DoNotPause, [=](int rank, collective::Operation at, const ChildProcess::Parent& parent) {
+        if (rank != 1 || at != operation) return;
+        parent.Send(1);
+        parent.Sleep();
+      });
+      ExpectOthersEnd(signal);
     }
-    const auto expected = signal == SIGKILL ? absl::StatusCode::kUnavailable : absl::StatusCode::kDeadlineExceeded;
-    EXPECT_EQ(children_[0]->Wait(), static_cast<int>(expected));
-    EXPECT_EQ(children_[2]->Wait(), static_cast<int>(expected));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   }
 }
 

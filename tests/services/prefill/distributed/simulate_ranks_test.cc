@@ -38,6 +38,32 @@ TEST(SimulateRanks, IsTheSameEveryTime) {
   }
 }
 
+// In passes after what is cached, too: the copies of that share the bus with weights.
+TEST(SimulateRanks, IsTheSameEveryTimeInPasses) {
+  const auto simulate = [] {
+    device::HardwareSpec machine = Machine();
+    machine.gpu_memory_bytes = 8e6;
+    return SimulateRanks(machine, SmallSpec(), DType::kF8E4M3, model::MlaForm::kUnabsorbed, 64 * 48,
+                         {.dense_bytes = 1 << 20, .min_pass_rows = 64}, 2, roofline::ExpertParallelism::kStandard,
+                         DType::kBF16, /*cached=*/640)
+        .value();
+  };
+  const SimulatedRanks expected = simulate();
+  EXPECT_GT(expected.passes, 1);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(simulate().wall_seconds, expected.wall_seconds);
+}
+
+// A device waits for a part of the time of its exchanges; with nothing to wait for, none.
+TEST(SimulateRanks, ComputesBesideExchanges) {
+  const SimulatedRanks two = Simulate(3000, 2);
+  EXPECT_GT(two.exchange_seconds, 0);
+  EXPECT_GT(two.exchange_wait_seconds, 0);
+  EXPECT_LT(two.exchange_wait_seconds, 0.8 * two.exchange_seconds);
+  const SimulatedRanks one = Simulate(3000, 1);
+  EXPECT_EQ(one.exchange_seconds, 0);
+  EXPECT_EQ(one.exchange_wait_seconds, 0);
+}
+
 TEST(SimulateRanks, OneRankTakesAsLongAsOneDevice) {
   const SimulatedPrefill one = SimulatePrefill(Machine(), SmallSpec(), DType::kF8E4M3, model::MlaForm::kUnabsorbed,
                                                2000, {.dense_bytes = 1 << 20})

@@ -76,6 +76,64 @@ TEST(Schedule, StepsOfALayerInOrder) {
   EXPECT_EQ(std::ranges::count(schedule.steps, engine::StepKind::kHead, &Step::kind), 3) << "in the last pass only";
 }
 
+// "o": experts that compute the rank's own rows, "e": the others', "a": all; "d" and "c": dispatch and combine, "s":
+// the shared expert, "r": the router.
+std::string RankSteps(int64_t experts, int64_t slots, int64_t max_experts_together) {
+  const std::vector<engine::Module> modules = Modules(experts);
+  const Schedule schedule = *MakeSchedule(
+      modules,
+      {.ring_slots = slots, .dense_bytes = 1000, .max_experts_together = max_experts_together, .exchanges = true});
+  CheckMemory(schedule);
+  std::string steps;
+  for (const Step& step : schedule.steps) {
+    if (step.layer != 3) continue;
+    if (step.kind == engine::StepKind::kRoute) steps += 'r';
+    if (step.kind == engine::StepKind::kDispatch) steps += 'd';
+    if (step.kind == engine::StepKind::kExperts) steps += "aoe"[static_cast<int>(step.rows)];
+    if (step.kind == engine::StepKind::kSharedExpert) steps += 's';
+    if (step.kind == engine::StepKind::kCombine) steps += 'c';
+    EXPECT_EQ(step.ends_layer, step.kind == engine::StepKind::kCombine);
+  }
+  return steps;
+}
+
+// A rank's own rows go first while the others' come, and last while what became of the others' goes back.
+TEST(Schedule, RanksComputeBesideTheirExchanges) {
+  EXPECT_EQ(RankSteps(0, 2, 16), "rdsc");
+  EXPECT_EQ(RankSteps(1, 2, 16), "rodesc");
+  EXPECT_EQ(RankSteps(2, 2, 16), "rodeeosc");
+  EXPECT_EQ(RankSteps(5, 2, 16), "rodeaaaeosc");
+  EXPECT_EQ(RankSteps(5, 4, 16), "roodeeaeeoosc") << "half of a ring of four";
+  EXPECT_EQ(RankSteps(8, 8, 16), "roodeeeeoosc") << "two experts a launch";
+  EXPECT_EQ(RankSteps(12, 12, 1), "roooodeeeeaaaaeeeeoooosc") << "not more than hide an exchange";
+}
+
+// Whatever the ring, each step computes the experts that lie there, each once for each row.
+TEST(Schedule, RanksExpertsSeeEachRowOnce) {
+  for (const int64_t experts : {1, 2, 3, 7, 9, 16}) {
+    const std::vector<engine::Module> modules = Modules(experts);
+    for (const int64_t slots : {2, 3, 4, 8, 9, 16}) {
+      const Schedule schedule = *MakeSchedule(modules, {.ring_slots = slots, .dense_bytes = 700, .exchanges = true});
+      CheckMemory(schedule);
+      std::vector<int64_t> own(schedule.stagings.size()), others(own);
+      for (size_t s = 0; s < schedule.steps.size(); ++s) {
+        const Step& step = schedule.steps[s];
+        if (step.kind != engine::StepKind::kExperts) continue;
+        for (int64_t i = step.uses.begin; i < step.uses.end; ++i) {
+          EXPECT_GE(schedule.stagings[i].released_by, static_cast<int64_t>(s));
+          own[i] += step.rows != engine::WhoseRows::kOthers;
+          others[i] += step.rows != engine::WhoseRows::kOwn;
+        }
+      }
+      for (size_t i = 0; i < own.size(); ++i) {
+        const int64_t expected = schedule.stagings[i].module->kind == engine::ModuleKind::kExpert ? 1 : 0;
+        EXPECT_EQ(own[i], expected);
+        EXPECT_EQ(others[i], expected);
+      }
+    }
+  }
+}
+
 TEST(Schedule, FullRingLetsTheLoaderRunALayerAhead) {
   const std::vector<engine::Module> modules = Modules(9);
   const Schedule schedule = *MakeSchedule(modules, {.passes = 1, .ring_slots = 9, .dense_bytes = 5000});
