@@ -48,9 +48,6 @@ class Exchanges {  // of one rank, one run at a time; one thread calls it
   // `stopped`.
   absl::Status WaitFor(int64_t exchange, device::Stream& compute, const std::atomic<bool>& stopped);
 
-  // The thread's stream, while nothing is started.
-  device::Stream& stream() { return *stream_; }
-
   // Of a run that has ended. `spans`: each exchange, while it was under way. `waits`: while the compute stream had
   // nothing to do because of it.
   const std::vector<Span>& spans() const { return spans_; }

@@ -123,11 +123,11 @@ absl::Status RankCompute::Launch(const engine::LayerStep& step, std::span<const 
 absl::StatusOr<std::vector<float>> RankCompute::Residuals() {
   std::vector<float> residuals(static_cast<size_t>(run_.own_rows() * spec_.hidden_size));
   if (residuals.empty()) return residuals;
-  device::Stream& stream = exchanges_.stream();
-  MOE_RETURN_IF_ERROR(stream.CopyToHost(reinterpret_cast<uint8_t*>(residuals.data()),
-                                        reinterpret_cast<const uint8_t*>(kernels_.residuals()),
-                                        std::ssize(residuals) * static_cast<int64_t>(sizeof(float))));
-  MOE_RETURN_IF_ERROR(stream.Synchronize());
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<device::Stream> stream, device_.NewStream("residuals"));
+  MOE_RETURN_IF_ERROR(stream->CopyToHost(reinterpret_cast<uint8_t*>(residuals.data()),
+                                         reinterpret_cast<const uint8_t*>(kernels_.residuals()),
+                                         std::ssize(residuals) * static_cast<int64_t>(sizeof(float))));
+  MOE_RETURN_IF_ERROR(stream->Synchronize());
   return residuals;
 }
 
