@@ -226,6 +226,24 @@ TEST_F(CliTest, PaperOsdiHasOneFigureAndItsExactPoints) {
   EXPECT_THAT(Run({"paper", "osdi", "--figure", "2"}, false).status.message(), HasSubstr("--figure"));
 }
 
+// The paper's own deviation from the official scores is there, although nothing here has run the models.
+TEST_F(CliTest, PaperOsdiCitesTable2) {
+  const std::string out = directory_ + "/table2";
+  const Result result = Run({"paper", "osdi", "--figure", "table2", "--out", out}, /*with_server=*/false);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_THAT(result.out, HasSubstr("4 open"));
+  EXPECT_EQ(Contents(out + "/points.csv"),
+            "figure,chart,curve,origin,x,y,label\n"
+            "table2,Quality,paper's node,cited,\"DeepSeek-V3.1, MMLU-Redux\",91,\n"
+            "table2,Quality,paper's node,cited,\"DeepSeek-V3.1, MMLU-Pro\",83.41,\n"
+            "table2,Quality,paper's node,cited,\"Kimi-K2-Instruct, MMLU-Redux\",91.53,\n"
+            "table2,Quality,paper's node,cited,\"Kimi-K2-Instruct, MMLU-Pro\",80,\n"
+            "table2,Quality,official,cited,\"DeepSeek-V3.1, MMLU-Redux\",91.8,\n"
+            "table2,Quality,official,cited,\"DeepSeek-V3.1, MMLU-Pro\",83.7,\n"
+            "table2,Quality,official,cited,\"Kimi-K2-Instruct, MMLU-Redux\",92.7,\n"
+            "table2,Quality,official,cited,\"Kimi-K2-Instruct, MMLU-Pro\",81.1,\n");
+}
+
 TEST_F(CliTest, PaperOsdiTakesAReportOfTable1) {
   const Result result = Run(
       {"paper", "osdi", "--figure", "table1", "--measured", "loadtest/results/2026-11-21-epyc-zen5-2-cores/bench.json"},
