@@ -102,7 +102,8 @@ class Device {  // thread-safe
   virtual absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes, HostAccess access) = 0;
   // The state of [data, data + bytes) at this moment. A device that needs no registration reports all as registered.
   virtual HostPart PartAt(const uint8_t* /*data*/, int64_t bytes) const { return {bytes, true}; }
-  // Whether kernels can read [data, data + bytes) of host memory at this address, as long as it stays registered.
+  // Whether kernels can read [data, data + bytes) of host memory at this address, as long as it stays registered, and
+  // write it if it is registered with kReadsAndWrites.
   virtual bool KernelsRead(const uint8_t* /*data*/, int64_t /*bytes*/) const { return true; }
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view name) = 0;

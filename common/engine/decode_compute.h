@@ -73,6 +73,12 @@ class DecodeCompute {
   // True: from now on the lane's Combine reads the sums of a step from `host`, [rows, hidden] with at most `rows` rows,
   // as long as it lives, so nobody copies them to the device.
   virtual bool ReadSums(int /*lane*/, const float* /*host*/, int64_t /*rows*/) { return false; }
+  // True: from now on the lane's Attend itself leaves x and choices in `host`, pinned memory for `rows` rows that lives
+  // as long as the steps, so nobody copies them to the host.
+  virtual bool HandsOver(int /*lane*/, const ExpertIo& /*host*/, int64_t /*rows*/) { return false; }
+  // Whether those of the last Attend of a layer with experts are there: also before the stream is done. Asks host
+  // memory alone. REQUIRES that HandsOver was true.
+  virtual bool IsHandedOver(int /*lane*/) { return false; }
   // After the layers of all lanes: hands out the logits of the rows that want them, in row order. Waits for them.
   virtual absl::Status Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                               absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;

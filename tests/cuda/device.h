@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ void* AllocateDevice(int64_t bytes);
 void FreeDevice(void* memory);
 void CopyToDevice(void* to, const void* from, int64_t bytes);
 void CopyFromDevice(void* to, const void* from, int64_t bytes);
+
+// Memory of the host that kernels read and write at its address; every byte is 0.
+void* AllocateHost(int64_t bytes);
+void FreeHost(void* memory);
 
 // Waits for all kernels. Returns the errors since the last call, or nothing.
 std::string Synchronize();
@@ -52,6 +57,23 @@ class DeviceArray {
   static constexpr int64_t kBytes = sizeof(T);
   int64_t size_;
   T* data_;
+};
+
+// An array of the host that kernels read and write. Not copyable.
+template <typename T>
+class HostArray {
+ public:
+  explicit HostArray(int64_t size)
+      : numbers_(static_cast<T*>(AllocateHost(size * sizeof(T))), static_cast<size_t>(size)) {}
+  ~HostArray() { FreeHost(numbers_.data()); }
+  HostArray(const HostArray&) = delete;
+  HostArray& operator=(const HostArray&) = delete;
+
+  T* get() const { return numbers_.data(); }
+  std::vector<T> Values() const { return {numbers_.begin(), numbers_.end()}; }
+
+ private:
+  std::span<T> numbers_;
 };
 
 }  // namespace moestro::cuda

@@ -94,6 +94,7 @@ class FaultyDevice : public Device {
     return device_.Register(data, bytes, access);
   }
   HostPart PartAt(const uint8_t* data, int64_t bytes) const override { return device_.PartAt(data, bytes); }
+  bool KernelsRead(const uint8_t* data, int64_t bytes) const override { return device_.KernelsRead(data, bytes); }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view stream_name) override {
     if (absl::Status status = fault_("stream"); !status.ok()) return status;
     auto stream = device_.NewStream(stream_name);

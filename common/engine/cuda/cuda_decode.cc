@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <utility>
 
@@ -38,19 +39,24 @@ absl::StatusOr<int64_t> CountPlaces(const device::Device& device, const CudaDeco
 
 struct CudaDecode::LaneState {
   LaneState(CudaActivations&& its_activations, StepRows&& its_inputs, device::Memory its_packed_page,
-            device::PinnedBuffer<uint16_t>&& its_entries, device::PinnedBuffer<int32_t>&& its_has_nan)
+            device::PinnedBuffer<uint16_t>&& its_entries, device::PinnedBuffer<int32_t>&& its_has_nan,
+            device::PinnedBuffer<uint32_t>&& its_flags)
       : activations(std::move(its_activations)),
         inputs(std::move(its_inputs)),
         packed_page(std::move(its_packed_page)),
         entries(std::move(its_entries)),
-        has_nan(std::move(its_has_nan)) {}
+        has_nan(std::move(its_has_nan)),
+        flags(std::move(its_flags)) {}
 
   CudaActivations activations;
   StepRows inputs;
   device::Memory packed_page;              // of DevicePages::CopyMissingPages; none where pages are rows
   device::PinnedBuffer<uint16_t> entries;  // [num_layers, rows, kv_dim]: what the step adds to the cache
   device::PinnedBuffer<int32_t> has_nan;   // [num_layers]
+  device::PinnedBuffer<uint32_t> flags;    // [rows]: `flag` where a row has been handed over
+  uint32_t flag = 0;                       // of the last layer with experts: another one in each
   const float* host_sums = nullptr;        // of ReadSums; null: they are copied to the activations
+  ExpertIo handed;                         // of HandsOver; null: the lane copies
 
   // Of the step.
   const model::CheckedBatch* batch = nullptr;  // until the layers are done
@@ -188,8 +194,9 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
     MOE_ASSIGN_OR_RETURN(auto entries, device::PinnedBuffer<uint16_t>::Create(
                                            device, spec.num_layers * options.max_rows * spec.kv_dim()));
     MOE_ASSIGN_OR_RETURN(auto has_nan, device::PinnedBuffer<int32_t>::Create(device, spec.num_layers));
+    MOE_ASSIGN_OR_RETURN(auto flags, device::PinnedBuffer<uint32_t>::Create(device, options.max_rows));
     auto state = std::make_unique<LaneState>(std::move(activations), std::move(inputs), std::move(packed_page),
-                                             std::move(entries), std::move(has_nan));
+                                             std::move(entries), std::move(has_nan), std::move(flags));
     state->sequences.reserve(static_cast<size_t>(options.max_sequences));
     state->places.reserve(static_cast<size_t>(limits.pages));
     decode->lanes_.push_back(std::move(state));
@@ -225,6 +232,26 @@ bool CudaDecode::ReadSums(int lane, const float* host, int64_t rows) {
   return reads;
 }
 
+bool CudaDecode::HandsOver(int lane, const ExpertIo& host, int64_t rows) {
+  LaneState& state = Lane(lane);
+  const auto is_open = [this](const auto* data, int64_t count) {
+    return device_.KernelsRead(BytesOf(data), count * static_cast<int64_t>(sizeof(*data)));
+  };
+  const bool hands_over = is_open(host.x, rows * spec_.hidden_size) &&
+                          is_open(host.choices, rows * spec_.experts_per_token) && is_open(state.flags.get(), rows);
+  state.handed = hands_over ? host : ExpertIo{};
+  return hands_over;
+}
+
+bool CudaDecode::IsHandedOver(int lane) {
+  const LaneState& state = Lane(lane);
+  const std::span<uint32_t> flags(state.flags.get(), static_cast<size_t>(state.rows));
+  // The last row's block starts last, so it is likely to be the last one.
+  return std::all_of(flags.rbegin(), flags.rend(), [&state](uint32_t& flag) {
+    return std::atomic_ref(flag).load(std::memory_order_acquire) == state.flag;
+  });
+}
+
 absl::Status CudaDecode::Embed(int lane, device::Stream& stream) {
   LaneState& state = Lane(lane);
   const model::CheckedBatch& batch = *state.batch;
@@ -244,6 +271,7 @@ absl::Status CudaDecode::Embed(int lane, device::Stream& stream) {
 absl::Status CudaDecode::Attend(int lane, int64_t layer, device::Stream& stream) {
   LaneState& state = Lane(lane);
   state.layer = layer;
+  ++state.flag;
   MOE_RETURN_IF_ERROR(stream.Launch(
       {.name = "attend", .cost = {}, .run = [this, &state](void* native) { return RunAttend(state, native); }}));
   if (layer + 1 < spec_.num_layers) return absl::OkStatus();
@@ -261,7 +289,14 @@ absl::Status CudaDecode::RunAttend(const LaneState& state, void* native) const {
   MOE_RETURN_IF_ERROR(AddDecodeAttention(rows, w.attention, stream));
   if (!spec_.IsMoeLayer(state.layer)) return Dense(rows, w.feed_forward, stream);
   int32_t* const has_nan = state.inputs.arrays().has_nan + state.layer;
-  return Route(rows, w.feed_forward, state.activations.choices, has_nan, stream);
+  if (state.handed.x == nullptr) {
+    return Route(rows, w.feed_forward, state.activations.choices, has_nan, stream);
+  }
+  cuda::HandOver to_host;
+  to_host.to = state.handed.x;
+  to_host.flags = state.flags.get();
+  to_host.flag = state.flag;
+  return Route(rows, w.feed_forward, state.handed.choices, has_nan, stream, to_host);
 }
 
 absl::Status CudaDecode::Shared(int lane, int64_t layer, device::Stream& stream) {

@@ -47,6 +47,8 @@ class CudaDecode final : public DecodeCompute {
   int64_t most_pages() const override { return pages_.places(); }
   ExpertIo expert_io(int lane) const override;
   bool ReadSums(int lane, const float* host, int64_t rows) override;
+  bool HandsOver(int lane, const ExpertIo& host, int64_t rows) override;
+  bool IsHandedOver(int lane) override;
   // Also writes what the step adds to the cache into the pool's pages.
   absl::Status Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;

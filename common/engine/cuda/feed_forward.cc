@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "common/base/status.h"
 
 namespace moestro::engine {
@@ -172,7 +173,7 @@ absl::Status Dense(const CudaRows& rows, const model::FeedForwardWeights& w, cud
 }
 
 absl::Status Route(const CudaRows& rows, const model::FeedForwardWeights& w, model::ExpertChoice* choices,
-                   int32_t* has_nan, cuda::Stream stream) {
+                   int32_t* has_nan, cuda::Stream stream, const cuda::HandOver& hand_over) {
   static_assert(sizeof(model::ExpertChoice) == kChoiceStride * sizeof(int32_t), "pairs of an id and a weight");
   const weights::ModelSpec& spec = rows.spec;
   const CudaActivations& a = rows.activations;
@@ -196,6 +197,12 @@ absl::Status Route(const CudaRows& rows, const model::FeedForwardWeights& w, mod
     choice.weights = &first->weight;
     choice.stride = kChoiceStride;
     choice.has_nan = has_nan;
+    if (hand_over.to != nullptr) {
+      MOE_CHECK(rows.tiles() == 1);
+      choice.hand_over = hand_over;
+      choice.hand_over.x = rows.X(tile);
+      choice.hand_over.width = spec.hidden_size;
+    }
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchChooseExperts(choice, stream)));
   }
   return absl::OkStatus();

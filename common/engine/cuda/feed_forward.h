@@ -6,6 +6,7 @@
 #include <span>
 
 #include "common/engine/cuda/rows.h"
+#include "common/kernels/cuda/routing.h"
 
 namespace moestro::engine {
 
@@ -13,9 +14,10 @@ namespace moestro::engine {
 absl::Status Dense(const CudaRows& rows, const model::FeedForwardWeights& w, cuda::Stream stream);
 
 // x = norm(residual), the shared expert's gates, and the choices of experts, [rows, experts_per_token]. *has_nan
-// becomes 1 if scores are NaN; ids are valid all the same.
+// becomes 1 if scores are NaN; ids are valid all the same. hand_over: where x also goes, if that is not null; its x and
+// width are not looked at. REQUIRES then: the rows are one tile.
 absl::Status Route(const CudaRows& rows, const model::FeedForwardWeights& w, model::ExpertChoice* choices,
-                   int32_t* has_nan, cuda::Stream stream);
+                   int32_t* has_nan, cuda::Stream stream, const cuda::HandOver& hand_over = {});
 // INTERNAL names the first layer whose scores are NaN.
 absl::Status CheckScores(std::span<const int32_t> has_nan);
 

@@ -137,6 +137,12 @@ __device__ __forceinline__ uint32_t MaxAbsBf16x2(uint32_t a, uint32_t b) {
   asm("{ .reg .b32 t; abs.bf16x2 t, %2; max.bf16x2 %0, %1, t; }" : "=r"(d) : "r"(a), "r"(b));
   return d;
 }
+// Writes a flag in registered memory of the host, where a thread waits for it. When that thread sees the flag, it also
+// sees what the calling thread has written there before, and what other threads of the block have if a barrier lies
+// between.
+__device__ __forceinline__ void StoreFlag(uint32_t* flag, uint32_t value) {
+  asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
 // 2^x, relative error at most 2^-22; results below the smallest normal number are 0.
 __device__ __forceinline__ float Exp2(float x) {
   float y;

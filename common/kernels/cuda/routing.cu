@@ -92,12 +92,9 @@ __device__ __forceinline__ void ScoreExperts(const ChooseExpertsArgs& args, cons
   }
 }
 
-// One warp per row.
-__global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExpertsArgs args) {
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t row = int64_t{blockIdx.x} * kWarps + warp;
-  if (row >= args.rows) return;
-  ChoiceScratch& scratch = reinterpret_cast<ChoiceScratch*>(DynamicShared())[warp];
+// All lanes of a warp call it.
+__device__ __forceinline__ void ChooseForRow(const ChooseExpertsArgs& args, int64_t row, int lane,
+                                             ChoiceScratch& scratch) {
   const int experts = static_cast<int>(args.experts), chosen = static_cast<int>(args.chosen);
 
   ScoreExperts(args, args.logits + row * args.experts, lane, scratch);
@@ -143,6 +140,32 @@ __global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExperts
     args.ids[at] = scratch.ids[lane];
     args.weights[at] = scratch.weights[lane] / divisor * args.scale;
   }
+}
+
+// One warp per row.
+__global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExpertsArgs args) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t row = int64_t{blockIdx.x} * kWarps + warp;
+  if (row < args.rows) ChooseForRow(args, row, lane, reinterpret_cast<ChoiceScratch*>(DynamicShared())[warp]);
+}
+
+// One block per row. The first warp chooses, while the others copy x to the host.
+__global__ void __launch_bounds__(32 * kWarps) ChooseAndHandOverKernel(ChooseExpertsArgs args) {
+  constexpr int kCopiers = 32 * (kWarps - 1);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t row = blockIdx.x;
+  const HandOver& to_host = args.hand_over;
+  if (thread < 32) {
+    ChooseForRow(args, row, thread, *reinterpret_cast<ChoiceScratch*>(DynamicShared()));
+  } else {
+    const int64_t chunks = to_host.width / 8;
+    const uint4* const from = reinterpret_cast<const uint4*>(to_host.x) + row * chunks;
+    uint4* const to = reinterpret_cast<uint4*>(to_host.to) + row * chunks;
+#pragma unroll 4
+    for (int64_t i = thread - 32; i < chunks; i += kCopiers) to[i] = from[i];
+  }
+  __syncthreads();
+  if (thread == 0) StoreFlag(to_host.flags + row, to_host.flag);
 }
 
 // ---- Sorting rows by expert: one warp per expert scans all choices, twice
@@ -292,6 +315,16 @@ LaunchResult LaunchChooseExperts(const ChooseExpertsArgs& args, Stream stream) {
       args.groups < 1 || args.groups > kMaxGroups || args.experts % args.groups != 0 || args.kept_groups < 1 ||
       args.kept_groups > args.groups || args.chosen > args.kept_groups * (args.experts / args.groups)) {
     return {kInvalidArgument};
+  }
+  const HandOver& to_host = args.hand_over;
+  if (to_host.x != nullptr) {
+    constexpr uintptr_t kChunk = sizeof(uint4);
+    if (to_host.width % 8 != 0 || reinterpret_cast<uintptr_t>(to_host.x) % kChunk != 0 ||
+        reinterpret_cast<uintptr_t>(to_host.to) % kChunk != 0) {
+      return {kInvalidArgument};
+    }
+    return Launch("choose_experts and hand over", ChooseAndHandOverKernel, dim3(static_cast<unsigned>(args.rows)),
+                  dim3(32 * kWarps), sizeof(ChoiceScratch), stream, args);
   }
   return Launch("choose_experts", ChooseExpertsKernel, dim3(WarpBlocks(args.rows)), dim3(32 * kWarps),
                 kWarps * sizeof(ChoiceScratch), stream, args);

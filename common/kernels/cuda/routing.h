@@ -25,6 +25,16 @@ enum class GroupRank {
   kLargest,     // by its largest: DeepSeek-V2
 };
 
+// What a thread of the host waits for: inputs of a layer's experts, and their choices, in registered memory of the host
+// (Device::KernelsRead, for reading and writing).
+struct HandOver {
+  const uint16_t* x = nullptr;  // BF16 [rows, width]; aligned to 16 bytes, as `to`; null: nothing is handed over
+  int64_t width = 0;            // a multiple of 8
+  uint16_t* to = nullptr;       // BF16 [rows, width]: of the host
+  uint32_t* flags = nullptr;    // [rows], of the host: a row's becomes `flag` when its x and its choices are there
+  uint32_t flag = 0;
+};
+
 // The selection rules of common/model/moe/gating.h and similar ones. Ties go to the lower id, for groups and experts.
 struct ChooseExpertsArgs {
   const float* logits = nullptr;  // [rows, experts]
@@ -43,7 +53,9 @@ struct ChooseExpertsArgs {
   float* weights = nullptr;    // [rows, chosen]
   int64_t stride = 1;          // between consecutive choices in both: 2 for pairs, as in ExpertChoice
   int32_t* has_nan = nullptr;  // becomes 1 if a biased score is NaN; the reader resets it to 0 first
+  HandOver hand_over = {};     // then ids and weights are registered memory of the host, too
 };
+// kInvalidArgument if a requirement is violated.
 LaunchResult LaunchChooseExperts(const ChooseExpertsArgs& args, Stream stream);
 
 // The routed rows: row r of the batch appears once per chosen expert, sorted by expert, then by row. The caller's

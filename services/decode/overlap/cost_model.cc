@@ -55,7 +55,8 @@ void CostModel::AddTo(experts::ExpertCosts& costs) const {
 }
 
 double CostModel::OneBatch(int64_t rows) const {
-  const LayerTimes lanes[] = {At(rows)};
+  LayerTimes lanes[] = {At(rows)};
+  if (spins_) lanes[0].sync = 0;
   return StepSeconds(lanes, layers_);
 }
 

@@ -29,8 +29,9 @@ class CostModel {
     int64_t rows = 0;
     LayerTimes times;
   };
-  // Points in ascending order of rows, at least one.
-  CostModel(std::vector<Point> points, int64_t layers) : points_(std::move(points)), layers_(layers) {}
+  // Points in ascending order of rows, at least one. spins: a thread whose batch is alone does not sleep.
+  CostModel(std::vector<Point> points, int64_t layers, bool spins = false)
+      : points_(std::move(points)), layers_(layers), spins_(spins) {}
 
   // Between two points in proportion; above the last one in proportion to its rows; below the first one as that.
   LayerTimes At(int64_t rows) const;
@@ -42,6 +43,7 @@ class CostModel {
  private:
   std::vector<Point> points_;
   int64_t layers_;
+  bool spins_;
 };
 
 }  // namespace moestro::decode

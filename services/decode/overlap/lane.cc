@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/base/steady_seconds.h"
 
 namespace moestro::decode {
 namespace {
@@ -19,6 +20,7 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(LaneShared& shared, int index
   MOE_ASSIGN_OR_RETURN(PinnedExpertIo memory, PinnedExpertIo::Create(shared.device, shared.spec, max_rows));
   std::unique_ptr<Lane> lane(new Lane(shared, index, std::move(memory)));
   lane->reads_sums_ = shared.compute.ReadSums(index, lane->host_.sums, max_rows);
+  lane->hands_over_ = shared.compute.HandsOver(index, lane->host_, max_rows);
   MOE_RETURN_IF_ERROR(lane->NewStream());
   return lane;
 }
@@ -56,7 +58,7 @@ absl::Status Lane::RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<
     if (shared_.failed) return absl::CancelledError("the other half of the step has failed");
     MOE_RETURN_IF_ERROR(InLayer(layer, LaunchLayer(layer, rows)));
     if (!spec.IsMoeLayer(layer)) continue;
-    MOE_RETURN_IF_ERROR(InLayer(layer, ready_->Wait()));
+    MOE_RETURN_IF_ERROR(InLayer(layer, AwaitChoices()));
     shared_.expert_order.Take(index_);
     if (shared_.on_routing) {
       shared_.on_routing({.layer = layer,
@@ -69,6 +71,19 @@ absl::Status Lane::RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<
   }
   MOE_RETURN_IF_ERROR(LaunchLayer(spec.num_layers, rows));
   return ready_->Wait();
+}
+
+absl::Status Lane::AwaitChoices() {
+  // A thread that asks again and again takes a core. While the other lane's experts are computed, these have all cores.
+  const double end = SteadySeconds() + shared_.spin_seconds;
+  while (hands_over_) {
+    if (shared_.compute.IsHandedOver(index_)) return absl::OkStatus();
+    if (!shared_.expert_order.IsNext(index_) || SteadySeconds() >= end) break;
+    __builtin_ia32_pause();
+  }
+  MOE_RETURN_IF_ERROR(ready_->Wait());
+  if (!hands_over_ || shared_.compute.IsHandedOver(index_)) return absl::OkStatus();
+  return absl::InternalError("the device has done its work, and has not handed over choices");
 }
 
 absl::Status Lane::LaunchLayer(int64_t layer, int64_t rows) {
@@ -93,6 +108,7 @@ absl::Status Lane::LaunchLayer(int64_t layer, int64_t rows) {
 }
 
 absl::Status Lane::CopyToHost(int64_t rows) {
+  if (hands_over_) return absl::OkStatus();
   const engine::ExpertIo from = shared_.compute.expert_io(index_);
   const auto copy = [&](auto* to, const auto* source, int64_t count) {
     return stream_->CopyToHost(reinterpret_cast<uint8_t*>(to), reinterpret_cast<const uint8_t*>(source),

@@ -17,6 +17,10 @@
 
 namespace moestro::decode {
 
+// How long a lane's thread asks for choices that the device writes into host memory, before it sleeps until the device
+// has done its work, or has failed: longer than attention of few rows takes.
+inline constexpr double kSpinSeconds = 2e-3;
+
 // What the lanes of a step share.
 struct LaneShared {
   const weights::ModelSpec& spec;
@@ -29,7 +33,8 @@ struct LaneShared {
   LaneOrder device_order{device};  // of putting a layer on the device, so that its kernels come in a fixed order
   LaneOrder expert_order{device};  // of the CPU workers
   int64_t first_row = 0;           // of the step's rows, where it comes in parts: of this part
-  std::atomic<bool> failed = {};   // a lane of this step has: the others need not go on
+  double spin_seconds = kSpinSeconds;
+  std::atomic<bool> failed = {};  // a lane of this step has: the others need not go on
 };
 
 // Paper, section 3.3.1 and Fig. 7. A layer with experts:
@@ -39,8 +44,8 @@ struct LaneShared {
 //   CPU                                        └─ experts ─┘
 //
 // The lane's thread waits for the device once a layer, for x and choices; the device waits for the host in that it gets
-// the rest of the layer's work only then. While a lane's thread waits, the CPU works for the other lane; while the CPU
-// works for it, the device does.
+// the rest of the layer's work only then. A device whose kernels write host memory leaves them there, with flags. While
+// a lane's thread waits, the CPU works for the other lane; while the CPU works for it, the device does.
 class Lane {
  public:
   static absl::StatusOr<std::unique_ptr<Lane>> Create(LaneShared& shared, int index, int64_t max_rows);
@@ -49,7 +54,7 @@ class Lane {
   // layer. After an error nothing of the step is on the stream any more. UNAVAILABLE as Renew says.
   absl::Status Run(int64_t first_row, const model::CheckedBatch& batch, absl::FunctionRef<absl::Status()> interrupted);
 
-  // Puts what is handed over in a layer on the stream: x and choices; sums, unless the device reads them here.
+  // Puts what is handed over in a layer on the stream: x and choices, sums; not what the device writes or reads here.
   absl::Status CopyToHost(int64_t rows);
   absl::Status CopyToDevice(int64_t rows);
   // Waits for what is on the stream and forgets that it has failed with `failure`, which it returns. UNAVAILABLE
@@ -58,12 +63,15 @@ class Lane {
 
   device::Stream& stream() { return *stream_; }
   const engine::ExpertIo& host() const { return host_; }
+  bool hands_over() const { return hands_over_; }  // DecodeCompute::HandsOver
 
  private:
   Lane(LaneShared& shared, int index, PinnedExpertIo memory)
       : shared_(shared), index_(index), memory_(std::move(memory)), host_(memory_.get()) {}
   absl::Status NewStream();
   absl::Status RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<absl::Status()> interrupted);
+  // Waits for the layer's x and choices.
+  absl::Status AwaitChoices();
   // Puts the layer on the stream, behind what is left of the one before it; num_layers: what is left of the last one.
   absl::Status LaunchLayer(int64_t layer, int64_t rows);
 
@@ -72,6 +80,7 @@ class Lane {
   PinnedExpertIo memory_;
   const engine::ExpertIo host_;
   bool reads_sums_ = false;  // DecodeCompute::ReadSums
+  bool hands_over_ = false;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<device::Event> ready_;  // x and choices are there; or the last layer is done
 };

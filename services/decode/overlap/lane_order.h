@@ -30,6 +30,11 @@ class LaneOrder {
     while (next_ != lane) changed_.wait(lock);
     device_.AdvanceTo(passed_at_);
   }
+  // Whether it is the lane's turn.
+  bool IsNext(int lane) const {
+    MutexLock lock(mutex_);
+    return next_ == lane;
+  }
   // The lane's turn is over.
   void Pass(int lane) {
     MutexLock lock(mutex_);
@@ -56,7 +61,7 @@ class LaneOrder {
   }
 
   device::Device& device_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Condition changed_;
   std::array<bool, engine::kMaxLanes> present_ ABSL_GUARDED_BY(mutex_) = {};
   int next_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -92,7 +92,7 @@ absl::StatusOr<CostModel> MeasureCosts(HybridForward& forward, int64_t most_rows
     if (rows == most_rows) break;
   }
   const weights::ModelSpec& spec = forward.spec();
-  return CostModel(std::move(points), spec.num_moe_layers());
+  return CostModel(std::move(points), spec.num_moe_layers(), forward.lane(0).hands_over());
 }
 
 }  // namespace moestro::decode

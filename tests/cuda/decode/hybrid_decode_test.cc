@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <tuple>
 #include <vector>
@@ -342,6 +343,7 @@ TEST_F(HybridDecodeTest, NanIsAnErrorOfThatStep) {
   }
 }
 
+// A thread that spins needs no event for choices; one that does not sleeps until there is one. The bits are the same.
 TEST_F(HybridDecodeTest, AStepAllocatesNothingAndWaitsForChoicesAndLogitsOnly) {
   const auto gpu = device::OpenCudaDevice({.memory_bytes = int64_t{1} << 30}).value();
   device::FaultyDevice counting(*gpu);
@@ -356,12 +358,27 @@ TEST_F(HybridDecodeTest, AStepAllocatesNothingAndWaitsForChoicesAndLogitsOnly) {
     if (operation == "synchronize") ++synchronizations;
     return absl::OkStatus();
   });
-  model::Logits logits;
-  const absl::Status status = subject.Step(conversation.Step(), conversation.pages, 1, &logits);
-  EXPECT_TRUE(status.ok()) << status;
   const int64_t moe_layers = subject.spec().num_layers - subject.spec().first_dense_layers;
-  EXPECT_EQ(waits, 2 * (moe_layers + 1)) << "once a layer with experts, and at the end, for each micro-batch";
-  EXPECT_EQ(synchronizations, 1) << "for the logits";
+  model::Logits first;
+  for (const bool spins : {false, true}) {
+    subject.forward().shared().spin_seconds = spins ? std::numeric_limits<double>::infinity() : 0;
+    for (const size_t lanes : {1, 2}) {
+      waits = synchronizations = 0;
+      model::Logits logits;
+      const absl::Status status = subject.Step(conversation.Step(), conversation.pages, 3 - lanes, &logits);
+      EXPECT_TRUE(status.ok()) << status;
+      if (spins && lanes == 1) {
+        EXPECT_EQ(waits, 1) << "at the end";
+      } else if (spins) {
+        EXPECT_LE(waits, 2 * (moe_layers + 1)) << "a lane sleeps while it is the other one's turn";
+      } else {
+        EXPECT_LE(waits, static_cast<int64_t>(lanes) * (moe_layers + 1)) << "once a layer with experts, and at the end";
+      }
+      EXPECT_EQ(synchronizations, 1) << "for the logits";
+      if (first.empty()) first = logits;
+      EXPECT_TRUE(model::SameBits(logits, first));
+    }
+  }
 }
 
 TEST(CudaDecodeTest, SaysWhatDoesNotFit) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/engine/step_launches.h"
 #include "tests/cuda/emulation/runtime.h"
 #include "tests/cuda/near.h"
 #include "tests/services/decode/decode_fixture.h"
@@ -89,8 +90,9 @@ TEST_F(CudaHybridDeviceTest, TheSameTokensWhereNothingCanBePinned) {
   EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
 }
 
-// The kernel reads the sums of experts in pinned memory, where GPUs can; otherwise each layer copies them.
-TEST_F(CudaHybridDeviceTest, SumsAreReadOrCopiedWithTheSameBits) {
+// Kernels read the sums of experts in pinned memory, and write choices there, where GPUs can; otherwise each layer
+// copies them.
+TEST_F(CudaHybridDeviceTest, HostMemoryIsUsedOrCopiedWithTheSameBits) {
   const auto run = [&](bool reads) {
     emulation::ResetGpu();
     emulation::Gpu().reads_host_addresses = reads;
@@ -104,7 +106,7 @@ TEST_F(CudaHybridDeviceTest, SumsAreReadOrCopiedWithTheSameBits) {
   const auto [copied, more_copies] = run(false);
   EXPECT_EQ(std::ssize(read), kTokens);
   EXPECT_EQ(read, copied);
-  EXPECT_GE(more_copies - copies, kTokens * Spec().num_moe_layers());
+  EXPECT_GE(more_copies - copies, 3 * kTokens * Spec().num_moe_layers()) << "x, choices and sums";
 }
 
 // After a kernel's fault, nothing works on a GPU until its process is restarted. This step and all later ones fail with
@@ -119,6 +121,22 @@ TEST_F(CudaHybridDeviceTest, AGpuThatFailsIsLostInEveryStep) {
         EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable) << error;
         EXPECT_THAT(error.message(), HasSubstr("cudaErrorLaunchFailure"));
       }
+    }
+    emulation::ResetGpu();
+  }
+}
+
+// Whatever launch of a layer fails, also the one that hands over choices: a thread that spins for them learns of it.
+TEST_F(CudaHybridDeviceTest, AFailureInTheMiddleOfALayerIsNotWaitedForForEver) {
+  const int64_t of_layer = engine::LaunchesOf(Spec()).attend_moe;
+  for (int64_t failing = 0; failing <= of_layer; failing += 5) {
+    {
+      const auto hybrid = Device().value();
+      hybrid->forward().shared().spin_seconds = failing % 2 == 0 ? 0 : 0.01;
+      emulation::Gpu().failing_launch = emulation::Gpu().launches + of_layer + failing;
+      const absl::Status error = Run(hybrid->forward()).error;
+      EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable) << error;
+      EXPECT_THAT(error.message(), HasSubstr("cudaErrorLaunchFailure"));
     }
     emulation::ResetGpu();
   }

@@ -283,18 +283,29 @@ TEST_F(CudaDeviceTest, KernelsReadWhatIsRegistered) {
   }
 }
 
-TEST_F(CudaDeviceTest, KernelsNeitherReadWhatIsNotRegisteredNorWriteTheHosts) {
+TEST_F(CudaDeviceTest, KernelsWriteWhatIsRegisteredForIt) {
+  const AlignedMemory host(kBytes);
+  auto* const number = reinterpret_cast<float*>(host.data());
+  *number = 3;
+  const auto device = Open();
+  const Registration registration = device->Register(host.data(), kBytes, HostAccess::kReadsAndWrites).value();
+  const auto stream = device->NewStream("compute").value();
+  ASSERT_TRUE(stream->Launch(Add(number, number)).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(*number, 6);
+}
+
+TEST_F(CudaDeviceTest, KernelsTouchNothingElseOfTheHosts) {
   const AlignedMemory host(2 * kBytes);
-  for (const bool writes : {false, true}) {
+  auto* const inside = reinterpret_cast<float*>(host.data());
+  auto* const outside = reinterpret_cast<float*>(host.data() + kBytes);
+  for (const auto& [from, to] : {std::pair(outside, inside), std::pair(inside, outside), std::pair(inside, inside)}) {
     {
+      emulation::Gpu().registers_read_only = to == inside;  // and does so with what copies only read
       const auto device = Open();
       const Registration registration = device->Register(host.data(), kBytes, HostAccess::kReads).value();
-      const Memory memory = device->Allocate(sizeof(float), "number").value();
       const auto stream = device->NewStream("compute").value();
-      auto* const inside = reinterpret_cast<float*>(host.data());
-      auto* const outside = reinterpret_cast<float*>(host.data() + kBytes);
-      ASSERT_TRUE(
-          stream->Launch(writes ? Add(inside, inside) : Add(outside, reinterpret_cast<float*>(memory.data()))).ok());
+      ASSERT_TRUE(stream->Launch(Add(from, to)).ok());
       EXPECT_FALSE(stream->Synchronize().ok());
     }
     emulation::ResetGpu();

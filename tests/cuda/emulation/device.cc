@@ -45,6 +45,23 @@ void CopyToDevice(void* to, const void* from, int64_t bytes) {
 }
 void CopyFromDevice(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, static_cast<size_t>(bytes)); }
 
+void* AllocateHost(int64_t bytes) {
+  constexpr int64_t kAlignment = 256;
+  // One byte more than requested, as above.
+  void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>(RoundUp(bytes + 1, kAlignment)));
+  MOE_CHECK(memory != nullptr);
+  std::memset(memory, 0, static_cast<size_t>(bytes));
+  std::lock_guard turn(emulation::Turn());
+  emulation::GlobalMemory::Get().AddHost(memory, bytes, /*writable=*/true);
+  return memory;
+}
+
+void FreeHost(void* memory) {
+  std::lock_guard turn(emulation::Turn());
+  emulation::GlobalMemory::Get().RemoveHost(memory);
+  std::free(memory);
+}
+
 std::string Synchronize() { return emulation::TakeFinding(); }
 
 }  // namespace moestro::cuda

@@ -13,7 +13,11 @@ GlobalMemory& GlobalMemory::Get() {
 
 void GlobalMemory::Add(const void* address, int64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
-  buffers_[begin] = {begin, bytes, false, std::vector<uint32_t>(static_cast<size_t>(bytes)),
+  buffers_[begin] = {begin,
+                     bytes,
+                     false,
+                     true,
+                     std::vector<uint32_t>(static_cast<size_t>(bytes)),
                      std::vector<uint8_t>(static_cast<size_t>(bytes))};
 }
 
@@ -22,9 +26,9 @@ void GlobalMemory::Remove(const void* address) {
   latest_ = nullptr;
 }
 
-void GlobalMemory::AddHost(const void* address, int64_t bytes) {
+void GlobalMemory::AddHost(const void* address, int64_t bytes, bool writable) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
-  buffers_[begin] = {begin, bytes, true, {}, {}};
+  buffers_[begin] = {begin, bytes, true, writable, {}, {}};
 }
 
 void GlobalMemory::RemoveHost(const void* address) {
@@ -63,7 +67,7 @@ std::string GlobalMemory::Check(const void* address, int64_t bytes, Access acces
     latest_ = after == buffers_.begin() ? nullptr : &std::prev(after)->second;
     if (!inside(latest_)) return Outside(begin, bytes, access);
   }
-  if (latest_->is_host) return access == Access::kRead ? "" : Outside(begin, bytes, access);
+  if (latest_->is_host) return access == Access::kRead || latest_->is_writable ? "" : Outside(begin, bytes, access);
   for (size_t i = begin - latest_->begin, end = i + static_cast<size_t>(bytes); i < end; ++i) {
     uint32_t& writer = latest_->writers[i];
     uint8_t& atomic = latest_->atomic[i];

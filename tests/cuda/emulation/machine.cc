@@ -58,6 +58,7 @@ struct Thread {
   Site site;
   const void* in = nullptr;
   void* out = nullptr;
+  std::optional<Moment> wrote_host;  // the last time, in this block
   // cp.async
   std::vector<Copy> open;
   std::vector<std::vector<Copy>> groups;
@@ -110,6 +111,7 @@ class EmulatedMachine {
   void WaitCopies(size_t groups);
   void Product(const ProductKind& kind, Site site, float* d, const uint32_t* a, uint64_t columns, bool add);
   void WaitProducts(int groups);
+  void StoreFlag(uint32_t* flag, uint32_t value);
   void FenceProxy() { ++proxy_fences_[static_cast<size_t>(running_->number)]; }
   uint32_t SharedAddress(const void* p);
   [[noreturn]] void Fail(const std::string& what);
@@ -143,6 +145,7 @@ class EmulatedMachine {
   int at_barrier_ = 0;
   bool failed_ = false;
   bool combining_ = false;
+  bool flagged_ = false;  // the block has stored a flag
 
   // Numbers of moments and blocks, which only grow.
   uint32_t now_ = 1;
@@ -213,6 +216,7 @@ void EmulatedMachine::RunBlock() {
   if (bank_use != nullptr) banks_.emplace(count / kWarpLanes);
   live_ = count;
   at_barrier_ = 0;
+  flagged_ = false;
   for (int i = 0; i < count; ++i) {
     Thread& t = threads_[static_cast<size_t>(i)];
     const auto n = static_cast<unsigned>(i);
@@ -413,6 +417,25 @@ void EmulatedMachine::Check(const void* address, int64_t bytes, Access access, b
   }
   const std::string wrong = GlobalMemory::Get().Check(address, bytes, access, block_number_, first_block_);
   if (!wrong.empty()) Fail(wrong);
+  if (access == Access::kRead || !GlobalMemory::Get().WasHost()) return;
+  if (flagged_) Fail("write to host memory behind the block's flag");
+  running_->wrote_host = AccessorOf(*running_, whole_warp).when;
+}
+
+void EmulatedMachine::StoreFlag(uint32_t* flag, uint32_t value) {
+  const std::string wrong = GlobalMemory::Get().Check(flag, sizeof *flag, Access::kWrite, block_number_, first_block_);
+  if (!wrong.empty()) Fail(wrong);
+  if (!GlobalMemory::Get().WasHost()) Fail("a flag that is not in host memory");
+  const Accessor self = AccessorOf(*running_, false);
+  for (const Thread& other : threads_) {
+    if (other.wrote_host && other.number != self.thread &&
+        SharedShadow::Unordered(other.number, *other.wrote_host, self)) {
+      Fail("a flag is stored, and thread " + std::to_string(other.number) +
+           " has written to host memory: no barrier lies between");
+    }
+  }
+  flagged_ = true;
+  std::atomic_ref(*flag).store(value, std::memory_order_release);
 }
 
 void EmulatedMachine::CheckRegisters(const void* address, int64_t bytes, bool write) {
@@ -623,6 +646,10 @@ void FenceProducts() {
 void CommitProducts() { the_machine.thread().products.Commit(); }
 void WaitProducts(int groups) { the_machine.WaitProducts(groups); }
 void FenceProxy() { the_machine.FenceProxy(); }
+void StoreFlag(uint32_t* flag, uint32_t value) {
+  CheckAlignment("a flag", flag, sizeof *flag);
+  the_machine.StoreFlag(flag, value);
+}
 uint32_t SharedAddress(const void* shared) { return the_machine.SharedAddress(shared); }
 void WaitCopies(int groups) { the_machine.WaitCopies(static_cast<size_t>(groups)); }
 void Fail(const std::string& what) { the_machine.Fail(what); }

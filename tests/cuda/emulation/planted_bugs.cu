@@ -121,6 +121,14 @@ __global__ void MultiplyByGroup(PlantedProduct how, const uint8_t* a, const uint
   if (how == kReadsSums) WaitProducts<0>(sums, operand);
 }
 
+__global__ void Tell(PlantedFlag how, const float* in, float* host, uint32_t* flag) {
+  const unsigned i = threadIdx.x;
+  if (how == PlantedFlag::kFirst && i == 0) StoreFlag(flag, 1);
+  host[i] = in[i];
+  if (how != PlantedFlag::kNoBarrier) __syncthreads();
+  if (how != PlantedFlag::kFirst && i == 63) StoreFlag(flag, 1);
+}
+
 __global__ void Sum(bool atomic, float* out) {
   if (threadIdx.x != 0) return;
   if (atomic) {
@@ -173,6 +181,9 @@ LaunchResult LaunchFp8Product(bool exchanged, const uint8_t* a, const uint8_t* b
 }
 LaunchResult LaunchGroupProduct(PlantedProduct how, const uint8_t* a, const uint8_t* b, float* out) {
   return Launch("group product", MultiplyByGroup, dim3(1), dim3(128), 3 * kSwizzledAtomBytes, nullptr, how, a, b, out);
+}
+LaunchResult LaunchFlag(PlantedFlag how, const float* in, float* host, uint32_t* flag) {
+  return Launch("flag", Tell, dim3(1), dim3(kThreads), 0, nullptr, how, in, host, flag);
 }
 LaunchResult LaunchSum(bool atomic, float* out) {
   return Launch("sum", Sum, dim3(2), dim3(kThreads), 0, nullptr, atomic, out);

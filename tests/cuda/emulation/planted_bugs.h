@@ -46,6 +46,14 @@ enum class PlantedProduct {
 // out [64, 16] = a [64, 32] b [16, 32] transposed, FP8, by four warps at once: a block of 128 threads.
 LaunchResult LaunchGroupProduct(PlantedProduct how, const uint8_t* a, const uint8_t* b, float* out);
 
+enum class PlantedFlag {
+  kRight,
+  kFirst,      // before the data
+  kNoBarrier,  // between the data and the flag
+};
+// Every thread copies one element to memory of the host, [64]. Then a flag there becomes 1.
+LaunchResult LaunchFlag(PlantedFlag how, const float* in, float* host, uint32_t* flag);
+
 // Two blocks add to one number, with an atomic addition or (the bug) without.
 LaunchResult LaunchSum(bool atomic, float* out);
 

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "tests/cuda/emulation/global_memory.h"
 #include "tests/cuda/kernels/numbers.h"
 
 namespace moestro::cuda {
@@ -158,6 +160,26 @@ TEST_F(PlantedBugsTest, BlocksThatMeetInGlobalMemory) {
   ASSERT_TRUE(Ran(LaunchSum(true, sum.get())));
   EXPECT_EQ(sum.Download()[0], 2.0f);
   ExpectFinding(LaunchSum(false, sum.get()), "that another block of the same launch has written");
+}
+
+TEST_F(PlantedBugsTest, FlagsForTheHost) {
+  struct {
+    float data[kThreads] = {};
+    uint32_t flag = 0;
+  } host;
+  emulation::GlobalMemory::Get().AddHost(&host, sizeof host, /*writable=*/true);
+  ASSERT_TRUE(Ran(LaunchFlag(PlantedFlag::kRight, in_.get(), host.data, &host.flag)));
+  EXPECT_EQ(host.flag, 1u);
+  EXPECT_TRUE(std::ranges::equal(host.data, numbers_));
+  ExpectFinding(LaunchFlag(PlantedFlag::kFirst, in_.get(), host.data, &host.flag),
+                "write to host memory behind the block's flag");
+  ExpectFinding(LaunchFlag(PlantedFlag::kNoBarrier, in_.get(), host.data, &host.flag),
+                "has written to host memory: no barrier lies between");
+  ExpectFinding(LaunchFlag(PlantedFlag::kRight, in_.get(), host.data, reinterpret_cast<uint32_t*>(out_.get())),
+                "a flag that is not in host memory");
+  emulation::GlobalMemory::Get().AddHost(&host, sizeof host, /*writable=*/false);
+  ExpectFinding(LaunchFlag(PlantedFlag::kRight, in_.get(), host.data, &host.flag), "outside of device memory");
+  emulation::GlobalMemory::Get().RemoveHost(&host);
 }
 
 TEST_F(PlantedBugsTest, ReadOfMemoryNobodyWrote) {

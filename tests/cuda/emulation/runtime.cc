@@ -298,7 +298,7 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
   if (bytes / 512 > FreeBytes()) return cudaErrorMemoryAllocation;
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   registered[begin] = {begin + bytes, read_only};
-  if (Gpu().reads_host_addresses) GlobalMemory::Get().AddHost(memory, static_cast<int64_t>(bytes));
+  if (Gpu().reads_host_addresses) GlobalMemory::Get().AddHost(memory, static_cast<int64_t>(bytes), !read_only);
   Gpu().registered_bytes += static_cast<int64_t>(bytes);
   registered_more.notify_all();
   return cudaSuccess;

@@ -2,7 +2,6 @@
 
 namespace moestro::emulation {
 
-// Whether nothing orders thread `other`'s access at `then` before the current one.
 bool SharedShadow::Unordered(int other, Moment then, const Accessor& by) {
   if (then.block != by.when.block) return false;
   if (other / kWarpLanes != by.thread / kWarpLanes) return true;

@@ -38,6 +38,9 @@ class SharedShadow {
   // Products that read the bytes begin (1) or are done (-1).
   void AddProducts(int64_t begin, int64_t end, int products);
 
+  // Whether nothing orders thread `other`'s access at `then` before the current one.
+  static bool Unordered(int other, Moment then, const Accessor& by);
+
  private:
   enum class Readers : uint8_t { kOne, kOneWarp, kSeveralWarps };
   struct Byte {
@@ -50,7 +53,6 @@ class SharedShadow {
     uint32_t fences = 0;     // of its writer, when it was written
   };
 
-  static bool Unordered(int other, Moment then, const Accessor& by);
   void NoteRead(Byte& byte, const Accessor& by);
 
   std::vector<Byte> bytes_;

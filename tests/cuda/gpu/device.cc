@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace moestro::cuda {
 namespace {
@@ -43,6 +44,14 @@ void CopyToDevice(void* to, const void* from, int64_t bytes) {
 void CopyFromDevice(void* to, const void* from, int64_t bytes) {
   Check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost), "copy from the device");
 }
+
+void* AllocateHost(int64_t bytes) {
+  void* memory = nullptr;
+  Check(cudaMallocHost(&memory, static_cast<size_t>(bytes > 0 ? bytes : 1)), "cudaMallocHost");
+  std::memset(memory, 0, static_cast<size_t>(bytes));
+  return memory;
+}
+void FreeHost(void* memory) { Check(cudaFreeHost(memory), "cudaFreeHost"); }
 
 std::string Synchronize() {
   const cudaError_t error = cudaDeviceSynchronize();

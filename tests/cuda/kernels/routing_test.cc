@@ -102,6 +102,31 @@ class ChooseExpertsTest : public testing::Test {
       }
     }
     EXPECT_GE(compared, args.rows * 9 / 10) << "most rows must be clear cases";
+    CheckHandOver(args, got_ids, got_weights);
+  }
+
+  // The host gets the same bits, x, and a flag a row. args: of a launch that has left these ids and weights.
+  static void CheckHandOver(ChooseExpertsArgs args, const std::vector<int32_t>& ids,
+                            const std::vector<float>& weights) {
+    const HostArray<int32_t> host_ids(std::ssize(ids));
+    const HostArray<float> host_weights(std::ssize(weights));
+    const HostArray<uint32_t> flags(args.rows);
+    args.ids = host_ids.get();
+    args.weights = host_weights.get();
+    for (const int64_t width : {8, 776, 7168}) {
+      const std::vector<uint16_t> x = RandomBf16(args.rows * width, 20);
+      const DeviceArray<uint16_t> device_x(x);
+      const HostArray<uint16_t> host_x(args.rows * width);
+      args.hand_over = {device_x.get(), width, host_x.get(), flags.get(), static_cast<uint32_t>(width)};
+      ASSERT_TRUE(Ran(LaunchChooseExperts(args, nullptr)));
+      EXPECT_EQ(host_x.Values(), x);
+      EXPECT_EQ(flags.Values(), std::vector<uint32_t>(static_cast<size_t>(args.rows), static_cast<uint32_t>(width)));
+      for (int64_t i = 0; i < args.rows * args.chosen; ++i) {
+        const auto at = static_cast<size_t>(i * args.stride);
+        EXPECT_EQ(host_ids.get()[at], ids[at]);
+        EXPECT_EQ(host_weights.get()[at], weights[at]);
+      }
+    }
   }
 };
 
@@ -176,6 +201,17 @@ TEST_F(ChooseExpertsTest, NanIsReportedAndIdsStayValid) {
                                       nullptr)));
   EXPECT_EQ(has_nan.Download()[0], 1);
   EXPECT_EQ(ids.Download(), (std::vector<int32_t>{0, 1, 0, 1}));
+}
+
+TEST_F(ChooseExpertsTest, RefusesToHandOverRowsThatAreNotAligned) {
+  const DeviceArray<uint16_t> x(64);
+  const HostArray<uint16_t> host(64);
+  for (const HandOver& hand_over :
+       {HandOver{.x = x.get(), .width = 12, .to = host.get()}, HandOver{.x = x.get() + 4, .width = 8, .to = host.get()},
+        HandOver{.x = x.get(), .width = 8, .to = host.get() + 4}}) {
+    EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 8, .chosen = 1, .hand_over = hand_over}, nullptr).error,
+              kInvalidArgument);
+  }
 }
 
 TEST_F(ChooseExpertsTest, RefusesImpossibleShapes) {

@@ -32,6 +32,10 @@ inline void WaitCopies() {
   emulation::WaitCopies(kGroups);
 }
 
+// ---- Flags
+
+inline void StoreFlag(uint32_t* flag, uint32_t value) { emulation::StoreFlag(flag, value); }
+
 // ---- ldmatrix
 
 struct MatrixRows {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <set>
 
@@ -40,6 +41,60 @@ TEST_F(HybridForwardTest, HasTheEnginesBitsForEveryBatchAndCut) {
     }
   }
   EXPECT_EQ(hybrid.forward().overlapped_steps(), 7 * 8 / 2);
+}
+
+// Computes nothing. What it hands over is there when it is asked for the nth time in a layer; 0: never.
+class LateCompute final : public engine::DecodeCompute, public engine::RoutedExperts {
+ public:
+  explicit LateCompute(int64_t asked) : asked_(asked) {}
+  absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
+  void Begin(int, int64_t, const model::CheckedBatch&) override {}
+  absl::Status Embed(int, device::Stream&) override { return absl::OkStatus(); }
+  absl::Status Attend(int, int64_t, device::Stream&) override {
+    left_ = asked_;
+    return absl::OkStatus();
+  }
+  absl::Status Shared(int, int64_t, device::Stream&) override { return absl::OkStatus(); }
+  absl::Status Combine(int, int64_t, device::Stream&) override { return absl::OkStatus(); }
+  engine::ExpertIo expert_io(int) const override { return {}; }
+  bool ReadSums(int, const float*, int64_t) override { return true; }
+  bool HandsOver(int, const engine::ExpertIo&, int64_t) override { return true; }
+  bool IsHandedOver(int) override { return --left_ == 0; }
+  absl::Status Logits(std::span<const EngineRow>, device::Stream&,
+                      absl::FunctionRef<void(int64_t, std::span<const float>)>) override {
+    return absl::OkStatus();
+  }
+  absl::Status Run(int64_t, int64_t, const engine::ExpertIo&) override {
+    ++layers;
+    return absl::OkStatus();
+  }
+
+  int64_t layers = 0;
+
+ private:
+  const int64_t asked_;
+  int64_t left_ = 0;
+};
+
+TEST_F(HybridForwardTest, SpinsUntilChoicesAreHandedOverButNotForEver) {
+  const auto run = [&](int64_t asked, double spin_seconds) {
+    LateCompute compute(asked);
+    const auto forward =
+        HybridForward::Create(spec(), *device_, compute, compute, {.max_rows = kMaxRows, .split = OneMicroBatch})
+            .value();
+    forward->shared().spin_seconds = spin_seconds;
+    model::Logits logits;
+    const absl::Status status = Run(*forward, Step(1), &logits);
+    return std::pair(status, compute.layers);
+  };
+  constexpr double kForEver = std::numeric_limits<double>::infinity();
+  const int64_t moe_layers = spec().num_moe_layers();
+  EXPECT_EQ(run(1000, kForEver), std::pair(absl::OkStatus(), moe_layers));
+  EXPECT_EQ(run(2, 0), std::pair(absl::OkStatus(), moe_layers)) << "there when the device is done";
+  const auto [never, layers] = run(0, 0);
+  EXPECT_EQ(never.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(never.message(), HasSubstr("has not handed over choices"));
+  EXPECT_EQ(layers, 0);
 }
 
 class MixedHybridForwardTest : public HybridForwardTest {

@@ -71,6 +71,13 @@ TEST(OverlapTiming, MeasuresTheEnginesSpeeds) {
   EXPECT_NEAR(costs.OneBatch(2), engines.Step(2), kTolerance);
 }
 
+TEST(CostModel, AThreadThatSpinsHearsAtOnceWhereItsBatchIsAlone) {
+  const std::vector<CostModel::Point> points = {{1, {.attend = 10, .experts = 20, .sync = 3}}};
+  EXPECT_DOUBLE_EQ(CostModel(points, 2).OneBatch(1), 2 * 33);
+  EXPECT_DOUBLE_EQ(CostModel(points, 2, /*spins=*/true).OneBatch(1), 2 * 30);
+  EXPECT_DOUBLE_EQ(CostModel(points, 2, /*spins=*/true).TwoBatches(1, 1), CostModel(points, 2).TwoBatches(1, 1));
+}
+
 TEST(CostModel, IsProportionalBetweenAndBehindItsPoints) {
   const CostModel costs({{1, {.experts = 10}}, {4, {.experts = 40}}, {8, {.experts = 60}}}, 1);
   EXPECT_DOUBLE_EQ(costs.At(1).experts, 10);
