@@ -1,6 +1,6 @@
 // Kernels that a GPU launches for the parts of a decode step (decode_compute.h): what simulations charge and
-// cuda/cuda_decode does. Of weights that take BF16 inputs; those of INT8 code their inputs first, and queries of
-// weights in blocks are rotated by a launch of their own.
+// cuda/cuda_decode does. Of weights in FP8 and BF16. Queries of others are rotated by a launch of their own; those of
+// INT8 also code attention's output and what a down projection multiplies.
 #pragma once
 
 #include <cstdint>

@@ -76,10 +76,12 @@ cuda::StoreLatentArgs LatentsOf(const CudaRows& rows, const AttentionWeights& w,
           .copy = rows.entries};
 }
 
-// query_input = norm(q_a) of a tile's rows.
+// query_input = norm(q_a) of a tile's rows, as q_b takes it.
 cuda::RmsNormArgs QueryNormOf(const CudaRows& rows, const AttentionWeights& w, const float* q_a, IndexRange tile) {
   const ModelSpec& spec = rows.spec;
   const int64_t stride = CudaStride(spec.q_lora_rank);
+  uint16_t* const out = rows.activations.query_input + tile.begin * stride;
+  const bool coded = rows.coded() && w.q_b.dtype == DType::kI8;
   return {.x = q_a,
           .x_stride = spec.q_lora_rank,
           .weight = w.q_a_norm,
@@ -87,8 +89,10 @@ cuda::RmsNormArgs QueryNormOf(const CudaRows& rows, const AttentionWeights& w, c
           .n = spec.q_lora_rank,
           .eps = static_cast<float>(spec.lora_norm_eps),
           .out = nullptr,
-          .out_bf16 = rows.activations.query_input + tile.begin * stride,
-          .out_bf16_stride = stride};
+          .out_bf16 = coded ? nullptr : out,
+          .out_bf16_stride = stride,
+          .out_int8 = coded ? out : nullptr,
+          .out_int8_stride = stride};
 }
 
 // MLA: latents and keys of a tile's rows to the cache, and the queries' input.
@@ -106,18 +110,13 @@ absl::Status ProjectLatents(const CudaRows& rows, const AttentionWeights& w, Ind
     MOE_RETURN_IF_ERROR(Project(rows, w.kv_a, nullptr, tile, kv_a, stream));
     if (has_q_a) MOE_RETURN_IF_ERROR(Project(rows, w.q_a, nullptr, tile, q_a, stream));
   }
-  MOE_RETURN_IF_ERROR(ForStripes(rows, tile, [&](IndexRange part, int64_t position) {
+  return ForStripes(rows, tile, [&](IndexRange part, int64_t position) {
     const int64_t first = part.begin - tile.begin;
     const cuda::StoreLatentArgs store = LatentsOf(rows, w, kv_a + first * spec.kv_dim(), part, position);
     if (!has_q_a) return LaunchStatus(cuda::LaunchStoreLatent(store, stream));
     const cuda::RmsNormArgs norm = QueryNormOf(rows, w, q_a + first * spec.q_lora_rank, part);
     return LaunchStatus(cuda::LaunchStoreLatentAndNorm(store, norm, stream));
-  }));
-  if (!has_q_a) return absl::OkStatus();
-  const int64_t stride = CudaStride(spec.q_lora_rank);
-  return CodeInPlace(rows.coded(), w.q_b, rows.activations.query_input + tile.begin * stride, stride, tile.size(),
-                     stream)
-      .status();
+  });
 }
 
 // Grouped queries: keys and values of a tile's rows.
@@ -153,8 +152,7 @@ absl::Status ProjectDown(const CudaRows& rows, const AttentionWeights& w, cuda::
   const ModelSpec& spec = rows.spec;
   for (int64_t t = 0; t < rows.tiles(); ++t) {
     const IndexRange tile = rows.Tile(t);
-    MOE_RETURN_IF_ERROR(rows.is_normed ? CodeX(rows, tile, stream)
-                                       : NormResidual(rows, w.input_norm, tile, nullptr, stream));
+    if (!rows.is_normed) MOE_RETURN_IF_ERROR(NormResidual(rows, w.input_norm, tile, nullptr, stream));
     MOE_RETURN_IF_ERROR(spec.attention_kind() == weights::AttentionKind::kGroupedQueries
                             ? StoreKeysValues(rows, w, tile, stream)
                             : ProjectLatents(rows, w, tile, stream));

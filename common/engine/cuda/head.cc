@@ -16,18 +16,21 @@ int64_t SizeInBytes(const std::vector<T>& values) {
 }  // namespace
 
 absl::Status NormHeadInput(const weights::ModelSpec& spec, const float* final_norm, const float* residual,
-                           std::span<const int64_t> wanted, uint16_t* input, cuda::Stream stream) {
+                           std::span<const int64_t> wanted, bool coded, uint16_t* input, cuda::Stream stream) {
   const int64_t hidden = spec.hidden_size, stride = CudaStride(hidden);
   for (size_t i = 0; i < wanted.size(); ++i) {
+    uint16_t* const row = input + static_cast<int64_t>(i) * stride;
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRmsNorm({.x = residual + wanted[i] * hidden,
                                                           .x_stride = hidden,
                                                           .weight = final_norm,
                                                           .rows = 1,
                                                           .n = hidden,
                                                           .eps = static_cast<float>(spec.rms_norm_eps),
-                                                          .out_bf16 = input + static_cast<int64_t>(i) * stride,
+                                                          .out_bf16 = coded ? nullptr : row,
                                                           .out_bf16_stride = stride,
-                                                          .subtract_mean = spec.layer_norms != 0},
+                                                          .subtract_mean = spec.layer_norms != 0,
+                                                          .out_int8 = coded ? row : nullptr,
+                                                          .out_int8_stride = stride},
                                                          stream)));
   }
   return absl::OkStatus();
@@ -83,9 +86,8 @@ absl::Status StepHead::Logits(const weights::ModelSpec& spec, const model::Model
     for (const int64_t row : wanted) at.push_back(places.empty() ? row : places[static_cast<size_t>(row)]);
     const auto run = [&](void* native) -> absl::Status {
       auto* const on = static_cast<cuda::Stream>(native);
-      MOE_RETURN_IF_ERROR(NormHeadInput(spec, weights.final_norm, residual, at, input, on));
-      MOE_ASSIGN_OR_RETURN(const CudaInputRows in,
-                           CodeInPlace(coded, weights.head, input, CudaStride(spec.hidden_size), std::ssize(at), on));
+      const CudaInputRows in{input, CudaStride(spec.hidden_size), coded && weights.head.dtype == DType::kI8};
+      MOE_RETURN_IF_ERROR(NormHeadInput(spec, weights.final_norm, residual, at, in.coded, input, on));
       return RunHead(spec, {weights.head, 0}, std::ssize(at), in, logits, on);
     };
     // A GPU calls what is launched at once.
@@ -111,14 +113,12 @@ absl::Status CudaResults::Clear(const CudaActivations& activations, device::Stre
 absl::Status CudaResults::LaunchHead(const CudaRows& rows, const float* final_norm, const model::HeadSlice& slice,
                                      cuda::Stream stream) const {
   const CudaActivations& a = rows.activations;
-  const int64_t stride = CudaStride(rows.spec.hidden_size);
-  if (final_norm != nullptr) {
-    MOE_RETURN_IF_ERROR(NormHeadInput(rows.spec, final_norm, rows.residual, wanted_, a.head_input, stream));
-    const auto coded = CodeInPlace(rows.coded(), slice.weights, a.head_input, stride, std::ssize(wanted_), stream);
-    MOE_RETURN_IF_ERROR(coded.status());
-  }
   const bool coded = rows.coded() && slice.weights.dtype == DType::kI8;
-  return RunHead(rows.spec, slice, std::ssize(wanted_), {a.head_input, stride, coded}, a.logits, stream);
+  if (final_norm != nullptr) {
+    MOE_RETURN_IF_ERROR(NormHeadInput(rows.spec, final_norm, rows.residual, wanted_, coded, a.head_input, stream));
+  }
+  const CudaInputRows in{a.head_input, CudaStride(rows.spec.hidden_size), coded};
+  return RunHead(rows.spec, slice, std::ssize(wanted_), in, a.logits, stream);
 }
 
 absl::Status CudaResults::Fetch(const CudaActivations& activations, device::Stream& stream) {

@@ -18,9 +18,9 @@
 
 namespace moestro::engine {
 
-// input[i] = norm(row wanted[i] of residual), BF16 [wanted, CudaStride(hidden_size)].
+// input[i] = norm(row wanted[i] of residual), BF16 or coded, [wanted, CudaStride(hidden_size)].
 absl::Status NormHeadInput(const weights::ModelSpec& spec, const float* final_norm, const float* residual,
-                           std::span<const int64_t> wanted, uint16_t* input, cuda::Stream stream);
+                           std::span<const int64_t> wanted, bool coded, uint16_t* input, cuda::Stream stream);
 // logits, F32 [count, vocab_size]: those of the slice, of the first `count` rows of the input, which is as the slice's
 // weights take it.
 absl::Status RunHead(const weights::ModelSpec& spec, const model::HeadSlice& slice, int64_t count,

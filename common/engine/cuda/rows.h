@@ -141,7 +141,7 @@ absl::Status Embed(const CudaRows& rows, const T* table, const int32_t* tokens, 
   return LaunchStatus(cuda::LaunchEmbed(table, tokens, rows.rows, rows.spec.hidden_size, rows.residual, stream));
 }
 
-// x = norm(residual) of some rows, and in F32 to `out` if that is not null.
+// x = norm(residual) of some rows, and its codes if inputs are coded; and in F32 to `out` if that is not null.
 inline cuda::RmsNormArgs NormOf(const CudaRows& rows, const float* weight, IndexRange of, float* out) {
   const int64_t hidden = rows.spec.hidden_size;
   return {.x = rows.residual + of.begin * hidden,
@@ -153,26 +153,14 @@ inline cuda::RmsNormArgs NormOf(const CudaRows& rows, const float* weight, Index
           .out = out,
           .out_bf16 = rows.activations.x + of.begin * rows.x_stride(),
           .out_bf16_stride = rows.x_stride(),
-          .subtract_mean = rows.spec.layer_norms != 0};
+          .subtract_mean = rows.spec.layer_norms != 0,
+          .out_int8 = rows.coded() ? rows.Codes(of) : nullptr,
+          .out_int8_stride = cuda::Int8Stride(hidden)};
 }
 
-// The codes of x, if inputs are coded.
-inline absl::Status CodeX(const CudaRows& rows, IndexRange of, cuda::Stream stream) {
-  if (!rows.coded()) return absl::OkStatus();
-  return LaunchStatus(cuda::LaunchEncodeInt8({.x = rows.X(of),
-                                              .x_stride = rows.x_stride(),
-                                              .cols = rows.spec.hidden_size,
-                                              .out = rows.Codes(of),
-                                              .out_stride = cuda::Int8Stride(rows.spec.hidden_size),
-                                              .rows = of.size()},
-                                             stream));
-}
-
-// Both.
 inline absl::Status NormResidual(const CudaRows& rows, const float* weight, IndexRange of, float* out,
                                  cuda::Stream stream) {
-  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRmsNorm(NormOf(rows, weight, of, out), stream)));
-  return CodeX(rows, of, stream);
+  return LaunchStatus(cuda::LaunchRmsNorm(NormOf(rows, weight, of, out), stream));
 }
 
 }  // namespace moestro::engine

@@ -1,6 +1,8 @@
 #include <cuda_runtime.h>
 
 #include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/int8_codes.cuh"
+#include "common/kernels/cuda/int8_inputs.h"
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/ptx.cuh"
 #include "common/kernels/cuda/reduce.cuh"
@@ -52,6 +54,25 @@ __device__ __forceinline__ float InverseRoot(const float* x, float mean, int64_t
   return 1.0f / sqrtf(BlockSum<kThreads>(squares, shared) / static_cast<float>(n) + eps);
 }
 
+// The codes of a row's norm. The sum of the squares has put a barrier behind what other threads may have written to x.
+__device__ __forceinline__ void CodeNorm(const RmsNormArgs& args, int64_t row, float mean, float inverse) {
+  const float* const x = args.x + row * args.x_stride;
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto number = [&](int64_t i) { return i < args.n ? (x[i] - mean) * inverse * args.weight[i] : 0.0f; };
+  const auto four = [&](int64_t col) {
+    return make_uint2(PackBf16(number(col), number(col + 1)), PackBf16(number(col + 2), number(col + 3)));
+  };
+  uint32_t greatest = 0;
+  for (int64_t col = 4 * thread; col < args.n; col += 4 * kThreads) {
+    greatest = Greater(greatest, GreatestMagnitude(four(col)));
+  }
+  const RowCodes codes = CodesOf(BlockGreatest<kThreads>(greatest, reinterpret_cast<uint32_t*>(DynamicShared())));
+  auto* const to = reinterpret_cast<uint32_t*>(args.out_int8 + row * args.out_int8_stride);
+  if (thread == 0) to[0] = __float_as_uint(codes.scale);
+  const int64_t padded = (args.n + 15) / 16 * 16;
+  for (int64_t col = 4 * thread; col < padded; col += 4 * kThreads) to[(kInt8Header + col) / 4] = codes.Of(four(col));
+}
+
 __device__ __forceinline__ void NormRow(const RmsNormArgs& args, int64_t row) {
   const float* x = args.x + row * args.x_stride;
   float* const shared = reinterpret_cast<float*>(DynamicShared());
@@ -62,6 +83,12 @@ __device__ __forceinline__ void NormRow(const RmsNormArgs& args, int64_t row) {
     if (args.out != nullptr) args.out[row * args.n + i] = value;
     if (args.out_bf16 != nullptr) args.out_bf16[row * args.out_bf16_stride + i] = ToBf16(value);
   }
+  if (args.out_int8 != nullptr) CodeNorm(args, row, mean, inverse);
+}
+
+bool CanCode(const RmsNormArgs& args) {
+  return args.out_int8 == nullptr || (reinterpret_cast<uintptr_t>(args.out_int8) % 16 == 0 &&
+                                      args.out_int8_stride % 8 == 0 && args.out_int8_stride >= Int8Stride(args.n));
 }
 
 __global__ void __launch_bounds__(kThreads) RmsNormKernel(RmsNormArgs args) { NormRow(args, blockIdx.x); }
@@ -103,7 +130,7 @@ __global__ void __launch_bounds__(kThreads) AddExpertsKernel(AddExpertsArgs args
       args.residual[first + i] += sums[k];
     }
   }
-  if (norm.weight != nullptr) NormRow(norm, row);  // of it a thread reads what it has written itself
+  if (norm.weight != nullptr) NormRow(norm, row);  // before its first barrier a thread reads what it has written itself
 }
 
 __global__ void __launch_bounds__(kThreads) AddBiasKernel(const float* bias, int64_t n, float* x) {
@@ -293,7 +320,7 @@ LaunchResult LaunchEmbed(const float* table, const int32_t* tokens, int64_t rows
 
 LaunchResult LaunchRmsNorm(const RmsNormArgs& args, Stream stream) {
   if (args.rows == 0) return {};
-  if (args.n < 1) return {kInvalidArgument};
+  if (args.n < 1 || !CanCode(args)) return {kInvalidArgument};
   return Launch("rms_norm", RmsNormKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),
                 kSharedFloats * sizeof(float), stream, args);
 }
@@ -315,7 +342,7 @@ LaunchResult LaunchAddExperts(const AddExpertsArgs& args, const RmsNormArgs& nor
   if (args.rows == 0) return {};
   const bool is_of_residual =
       norm.x == args.residual && norm.x_stride == args.hidden && norm.rows == args.rows && norm.n == args.hidden;
-  if (args.hidden < 1 || (norm.weight != nullptr && !is_of_residual)) return {kInvalidArgument};
+  if (args.hidden < 1 || (norm.weight != nullptr && (!is_of_residual || !CanCode(norm)))) return {kInvalidArgument};
   return Launch("add experts", AddExpertsKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),
                 kSharedFloats * sizeof(float), stream, args, norm);
 }
@@ -375,7 +402,7 @@ LaunchResult LaunchStoreLatent(const StoreLatentArgs& args, Stream stream) {
 
 LaunchResult LaunchStoreLatentAndNorm(const StoreLatentArgs& args, const RmsNormArgs& norm, Stream stream) {
   if (args.rows + norm.rows == 0) return {};
-  if (!HasDimensions(args) || norm.n < 1) return {kInvalidArgument};
+  if (!HasDimensions(args) || norm.n < 1 || !CanCode(norm)) return {kInvalidArgument};
   return Launch("store_latent and rms_norm", StoreLatentAndNormKernel,
                 dim3(static_cast<unsigned>(args.rows + norm.rows)), dim3(kThreads), kSharedFloats * sizeof(float),
                 stream, args, norm);

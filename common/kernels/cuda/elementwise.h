@@ -27,8 +27,12 @@ struct RmsNormArgs {
   uint16_t* out_bf16 = nullptr;  // [rows, out_bf16_stride] or null
   int64_t out_bf16_stride = 0;
   bool subtract_mean = false;  // x - mean(x) takes the place of x
+  // [rows, out_int8_stride] or null: out_bf16 coded, as LaunchEncodeInt8 has it, whose stride and alignment it needs.
+  uint16_t* out_int8 = nullptr;
+  int64_t out_int8_stride = 0;
 };
-// out = x / sqrt(mean(x^2) + eps) * weight. A row's bits depend only on that row and n.
+// out = x / sqrt(mean(x^2) + eps) * weight. A row's bits depend only on that row and n. kInvalidArgument if a
+// requirement is violated.
 LaunchResult LaunchRmsNorm(const RmsNormArgs& args, Stream stream);
 
 // out[r, i] = bf16(silu(gate[r, i]) * up[r, i]) for i in [0, n); gate and up: [rows, stride], out: [rows, out_stride].

@@ -2,10 +2,10 @@
 // take the place of its inputs.
 #include <cuda_runtime.h>
 
+#include "common/kernels/cuda/int8_codes.cuh"
 #include "common/kernels/cuda/int8_inputs.h"
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/ptx.cuh"
-#include "common/kernels/cuda/reduce.cuh"
 
 namespace moestro::cuda {
 namespace {
@@ -25,13 +25,6 @@ __device__ __forceinline__ uint2 LoadFour(const uint16_t* x, int64_t left) {
   return make_uint2(words[0], words[1]);
 }
 
-__device__ __forceinline__ uint32_t Greater(uint32_t a, uint32_t b) { return a > b ? a : b; }
-
-// The code of an input in the lowest byte: below 2^22, v + 1.5 * 2^23 has v there, rounded to nearest even.
-__device__ __forceinline__ uint32_t CodeOf(uint32_t bf16, float divisor) {
-  return __float_as_uint(__uint_as_float(bf16 << 16) / divisor + 12582912.0f) & 0xffu;
-}
-
 // All threads call it; the shared memory holds the codes, then a word a warp.
 __device__ __forceinline__ void CodeRow(const EncodeInt8Args& args, int64_t row, int thread) {
   const uint16_t* const x = args.x + row * args.x_stride;
@@ -40,32 +33,17 @@ __device__ __forceinline__ void CodeRow(const EncodeInt8Args& args, int64_t row,
   auto* const codes = reinterpret_cast<uint32_t*>(DynamicShared());
   uint32_t* const of_warps = codes + padded / 4;
 
-  uint32_t greatest = 0;  // magnitudes of BF16 compare as integers; infinities and NaN are the greatest
+  uint32_t greatest = 0;
   for (int64_t col = 4 * thread; col < args.cols; col += 4 * kThreads) {
-    const uint2 four = LoadFour(x + col, args.cols - col);
-    greatest = Greater(greatest, Greater(Greater(four.x & 0x7fffu, four.x >> 16 & 0x7fffu),
-                                         Greater(four.y & 0x7fffu, four.y >> 16 & 0x7fffu)));
+    greatest = Greater(greatest, GreatestMagnitude(LoadFour(x + col, args.cols - col)));
   }
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
-    greatest = Greater(greatest, __shfl_xor_sync(kAllLanes, greatest, lanes));
-  }
-  if (thread % 32 == 0) of_warps[thread / 32] = greatest;
-  __syncthreads();
-#pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) greatest = Greater(greatest, of_warps[warp]);
-
-  const float scale = __uint_as_float(greatest << 16) / 127.0f;
-  const bool has_codes = greatest != 0 && greatest < 0x7f80u;
-  const float divisor = has_codes ? scale : 1.0f;
+  const RowCodes row_codes = CodesOf(BlockGreatest<kThreads>(greatest, of_warps));
   for (int64_t col = 4 * thread; col < padded; col += 4 * kThreads) {
-    const uint2 four = has_codes ? LoadFour(x + col, args.cols - col) : make_uint2(0, 0);
-    codes[col / 4] = CodeOf(four.x & 0xffffu, divisor) | CodeOf(four.y & 0xffffu, divisor) << 8 |
-                     CodeOf(four.x >> 16, divisor) << 16 | CodeOf(four.y >> 16, divisor) << 24;
+    codes[col / 4] = row_codes.Of(LoadFour(x + col, args.cols - col));
   }
   __syncthreads();  // all inputs have been read
   auto* const to = reinterpret_cast<uint32_t*>(out);
-  if (thread == 0) to[0] = __float_as_uint(scale);
+  if (thread == 0) to[0] = __float_as_uint(row_codes.scale);
   for (int64_t i = thread; i < padded / 4; i += kThreads) to[kInt8Header / 4 + i] = codes[i];
   __syncthreads();  // shared memory may be overwritten
 }

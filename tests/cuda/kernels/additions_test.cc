@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/int8_inputs.h"
 #include "tests/cuda/kernels/numbers.h"
 
 namespace moestro::cuda {
@@ -95,6 +96,10 @@ TEST(CudaAdditionsTest, AddsExpertsAndNorms) {
                        .eps = 1e-6f,
                        .out_bf16 = norm_out.get(),
                        .out_bf16_stride = n};
+      const int64_t code_stride = Int8Stride(n);
+      const DeviceArray<uint16_t> codes(kRows * code_stride), norm_codes(kRows * code_stride);
+      norm.out_int8 = norm_codes.get();
+      norm.out_int8_stride = code_stride;
       ASSERT_TRUE(Ran(LaunchRmsNorm(norm, nullptr)));
       AddExpertsArgs args{.routed = device_routed.get(),
                           .shared = has_shared ? device_shared.get() : nullptr,
@@ -104,9 +109,11 @@ TEST(CudaAdditionsTest, AddsExpertsAndNorms) {
                           .residual = added.get()};
       norm.x = added.get();
       norm.out_bf16 = normed.get();
+      norm.out_int8 = codes.get();
       ASSERT_TRUE(Ran(LaunchAddExperts(args, norm, nullptr)));
       EXPECT_EQ(added.Download(), residual.Download()) << n << " numbers";
       EXPECT_EQ(normed.Download(), norm_out.Download()) << n << " numbers";
+      EXPECT_EQ(codes.Download(), norm_codes.Download()) << n << " numbers";
       args.residual = also_added.get();
       EXPECT_EQ(LaunchAddExperts(args, norm, nullptr).error, kInvalidArgument) << "the norm of another array";
       norm.weight = nullptr;

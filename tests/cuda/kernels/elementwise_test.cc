@@ -9,6 +9,7 @@
 #include <span>
 
 #include "common/base/math.h"
+#include "common/kernels/cuda/int8_inputs.h"
 #include "common/kv/kv_block.h"
 #include "tests/cuda/kernels/numbers.h"
 
@@ -86,6 +87,50 @@ TEST(CudaElementwiseTest, RmsNormAgainstDouble) {
     }
     args.out = nullptr;  // either output may be missing
     ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
+  }
+}
+
+// The codes are those of the norm in BF16, also of rows that have none.
+TEST(CudaElementwiseTest, NormsInCodes) {
+  constexpr int64_t kRows = 4;
+  for (const int64_t n : {1, 2, 3, 15, 16, 130, 1023, 1301}) {
+    std::vector<float> x = RandomFloats(kRows * n, 50, 3.0f);
+    std::fill_n(x.begin() + n, n, 0.0f);
+    x[static_cast<size_t>(2 * n + n / 2)] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> weight = RandomFloats(n, 51);
+    x[static_cast<size_t>(4 * n - 1)] = 1e25f;  // its square is infinite, the norm 0
+    const DeviceArray<float> device_x(x), device_weight(weight);
+    const int64_t stride = RoundUp(n, 8), code_stride = Int8Stride(n) + 8;
+    for (const bool subtract_mean : {false, true}) {
+      const DeviceArray<uint16_t> bf16(kRows * stride), codes(kRows * code_stride), expected(kRows * code_stride);
+      RmsNormArgs args{.x = device_x.get(),
+                       .x_stride = n,
+                       .weight = device_weight.get(),
+                       .rows = kRows,
+                       .n = n,
+                       .eps = 1e-6f,
+                       .out_bf16 = bf16.get(),
+                       .out_bf16_stride = stride,
+                       .subtract_mean = subtract_mean};
+      ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
+      ASSERT_TRUE(Ran(LaunchEncodeInt8({.x = bf16.get(),
+                                        .x_stride = stride,
+                                        .cols = n,
+                                        .out = expected.get(),
+                                        .out_stride = code_stride,
+                                        .rows = kRows},
+                                       nullptr)));
+      args.out_bf16 = nullptr;
+      args.out_int8 = codes.get();
+      args.out_int8_stride = code_stride;
+      ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
+      EXPECT_EQ(codes.Download(), expected.Download()) << n << " numbers";
+      args.out_int8_stride = Int8Stride(n) - 8;
+      EXPECT_EQ(LaunchRmsNorm(args, nullptr).error, kInvalidArgument);
+      args.out_int8_stride = code_stride;
+      args.out_int8 += 4;
+      EXPECT_EQ(LaunchRmsNorm(args, nullptr).error, kInvalidArgument);
+    }
   }
 }
 
@@ -334,9 +379,9 @@ TEST(CudaElementwiseTest, StoreLatentAndANormInOneLaunch) {
   const Angles angles(kRows, kRope, RopePairs::kAdjacent);
   const DeviceArray<float> kv_a(RandomFloats(kRows * kKv, 41)), weight(RandomFloats(kWidth, 42)),
       x(RandomFloats(kRows * kWidth, 43));
-  std::vector<std::vector<uint16_t>> stored, normed;
+  std::vector<std::vector<uint16_t>> stored, normed, coded;
   for (const bool together : {false, true}) {
-    const DeviceArray<uint16_t> cache(kRows * kKv), out(kRows * kStride);
+    const DeviceArray<uint16_t> cache(kRows * kKv), out(kRows * kStride), codes(kRows * kStride);
     const StoreLatentArgs store{.kv_a = kv_a.get(),
                                 .weight = weight.get(),
                                 .rows = kRows,
@@ -354,7 +399,9 @@ TEST(CudaElementwiseTest, StoreLatentAndANormInOneLaunch) {
                            .n = kWidth,
                            .eps = 1e-5f,
                            .out_bf16 = out.get(),
-                           .out_bf16_stride = kStride};
+                           .out_bf16_stride = kStride,
+                           .out_int8 = codes.get(),
+                           .out_int8_stride = kStride};
     if (together) {
       ASSERT_TRUE(Ran(LaunchStoreLatentAndNorm(store, norm, nullptr)));
     } else {
@@ -363,12 +410,14 @@ TEST(CudaElementwiseTest, StoreLatentAndANormInOneLaunch) {
     }
     stored.push_back(cache.Download());
     normed.push_back(out.Download());
+    coded.push_back(codes.Download());
     StoreLatentArgs wrong = store;
     wrong.latent = kLatent + 1;
     EXPECT_EQ(LaunchStoreLatentAndNorm(wrong, norm, nullptr).error, kInvalidArgument);
   }
   EXPECT_EQ(stored[0], stored[1]);
   EXPECT_EQ(normed[0], normed[1]);
+  EXPECT_EQ(coded[0], coded[1]);
 }
 
 TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
