@@ -146,6 +146,7 @@ __device__ __forceinline__ void AddValues(const uint32_t (&weights)[kTokens / 16
 
 template <int kKeyDim, int kSharedDim, int kValueDim>
 __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttentionArgs args) {
+  BeginKernel();
   using G = Geometry<kKeyDim, kSharedDim, kValueDim>;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, t = lane % 4;
@@ -259,6 +260,7 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
 
 // One warp per row and head.
 __global__ void __launch_bounds__(kThreads) MergeAttentionKernel(MergeAttentionArgs args) {
+  BeginKernel();
   const int64_t at = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (at >= args.rows * args.heads) return;

@@ -54,6 +54,7 @@ __device__ __forceinline__ void AddScaled(const float (&sums)[2][4], const RowSc
 
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads) BlockLinearKernel(const __grid_constant__ LinearParams p) {
+  BeginKernel();
   constexpr DType kType = T::kType;
   using Constants = BlockConstants<kType>;
   constexpr int kStages = T::kStages, kTokenFragments = T::kWarpTokens / 8;

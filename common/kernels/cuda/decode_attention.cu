@@ -163,6 +163,7 @@ __device__ __forceinline__ void AddValues(uint8_t* weights, uint8_t* stage, int 
 }
 
 __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentionArgs args) {
+  BeginKernel();
   const int64_t row = blockIdx.z, split = blockIdx.y;
   const bool grouped = args.kv_heads > 0;
   const int64_t group = grouped ? args.heads / args.kv_heads : args.heads;
@@ -314,6 +315,7 @@ constexpr int kMergeThreads = static_cast<int>(kDecodeMaxLatent) / 4;
 
 // One block per row and head. Lane s of every warp has the weights of the splits s and s + 32.
 __global__ void __launch_bounds__(kMergeThreads) MergeSplitsKernel(DecodeAttentionArgs args) {
+  BeginKernel();
   const int64_t head = blockIdx.x, row = blockIdx.y;
   const int64_t visible = int64_t{args.positions[row]} + 1;
   const int64_t read = visible - FirstRead(args, visible), split_tokens = SplitTokens(args, read);

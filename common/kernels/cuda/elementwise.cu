@@ -29,6 +29,7 @@ struct alignas(sizeof(T) * kCount) Vector {
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
     EmbedKernel(const T* table, const int32_t* tokens, int64_t hidden, float* residual) {
+  BeginKernel();
   const int64_t row = blockIdx.x, vectors = hidden / kCount;
   const auto* const from =
       reinterpret_cast<const Vector<T, kCount>*>(table + (tokens == nullptr ? row : tokens[row]) * hidden);
@@ -91,10 +92,14 @@ bool CanCode(const RmsNormArgs& args) {
                                       args.out_int8_stride % 8 == 0 && args.out_int8_stride >= Int8Stride(args.n));
 }
 
-__global__ void __launch_bounds__(kThreads) RmsNormKernel(RmsNormArgs args) { NormRow(args, blockIdx.x); }
+__global__ void __launch_bounds__(kThreads) RmsNormKernel(RmsNormArgs args) {
+  BeginKernel();
+  NormRow(args, blockIdx.x);
+}
 
 __global__ void __launch_bounds__(kThreads)
     SiluMulKernel(const float* gate, const float* up, int64_t n, int64_t stride, uint16_t* out, int64_t out_stride) {
+  BeginKernel();
   const int64_t row = blockIdx.x;
   for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < n; i += int64_t{gridDim.y} * kThreads) {
     out[row * out_stride + i] = ToBf16(SiluMul(gate[row * stride + i], up[row * stride + i]));
@@ -102,6 +107,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) AddKernel(const float* x, int64_t n, float* sum) {
+  BeginKernel();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < n) sum[i] += x[i];
 }
@@ -110,6 +116,7 @@ __global__ void __launch_bounds__(kThreads) AddKernel(const float* x, int64_t n,
 constexpr int kLoadedAtOnce = 8;
 
 __global__ void __launch_bounds__(kThreads) AddExpertsKernel(AddExpertsArgs args, RmsNormArgs norm) {
+  BeginKernel();
   const int64_t row = blockIdx.x, first = row * args.hidden;
   const float gate = args.gates == nullptr ? 0.0f : Sigmoid(args.gates[row]);
   for (int64_t begin = threadIdx.x; begin < args.hidden; begin += kLoadedAtOnce * kThreads) {
@@ -134,6 +141,7 @@ __global__ void __launch_bounds__(kThreads) AddExpertsKernel(AddExpertsArgs args
 }
 
 __global__ void __launch_bounds__(kThreads) AddBiasKernel(const float* bias, int64_t n, float* x) {
+  BeginKernel();
   const int64_t row = blockIdx.x;
   for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < n; i += int64_t{gridDim.y} * kThreads) {
     x[row * n + i] += bias[i];
@@ -141,6 +149,7 @@ __global__ void __launch_bounds__(kThreads) AddBiasKernel(const float* bias, int
 }
 
 __global__ void __launch_bounds__(kThreads) ClampKernel(float limit, int64_t n, float* x) {
+  BeginKernel();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
   if (x[i] > limit) x[i] = limit;
@@ -148,6 +157,7 @@ __global__ void __launch_bounds__(kThreads) ClampKernel(float limit, int64_t n, 
 }
 
 __global__ void __launch_bounds__(kThreads) AddGatedKernel(const float* x, const float* gates, int64_t n, float* sum) {
+  BeginKernel();
   const int64_t row = blockIdx.x;
   const float weight = Sigmoid(gates[row]);
   for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < n; i += int64_t{gridDim.y} * kThreads) {
@@ -156,6 +166,7 @@ __global__ void __launch_bounds__(kThreads) AddGatedKernel(const float* x, const
 }
 
 __global__ void __launch_bounds__(kThreads) SumPartsKernel(SumPartsArgs args) {
+  BeginKernel();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= args.n) return;
   float sum = args.count > 0 ? args.parts[0][i] : 0.0f;
@@ -164,6 +175,7 @@ __global__ void __launch_bounds__(kThreads) SumPartsKernel(SumPartsArgs args) {
 }
 
 __global__ void __launch_bounds__(kThreads) CopyKernel(const uint32_t* from, int64_t n, uint32_t* to) {
+  BeginKernel();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < n) to[i] = from[i];
 }
@@ -181,6 +193,7 @@ __device__ __forceinline__ float Rotated(const float* x, const RopeAngles& angle
 
 __global__ void __launch_bounds__(kThreads) RotateHeadsKernel(const float* x, int64_t heads, int64_t head_dim,
                                                               int64_t first, RopeAngles angles, uint16_t* out) {
+  BeginKernel();
   const int64_t row = blockIdx.x;
   const int64_t width = heads * head_dim;
   for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < width; i += int64_t{gridDim.y} * kThreads) {
@@ -215,11 +228,13 @@ __device__ __forceinline__ void StoreLatentRow(const StoreLatentArgs& args, int6
 }
 
 __global__ void __launch_bounds__(kThreads) StoreLatentKernel(StoreLatentArgs args) {
+  BeginKernel();
   StoreLatentRow(args, blockIdx.x);
 }
 
 // The rows of `norm` follow those of `args`.
 __global__ void __launch_bounds__(kThreads) StoreLatentAndNormKernel(StoreLatentArgs args, RmsNormArgs norm) {
+  BeginKernel();
   if (blockIdx.x < args.rows) {
     StoreLatentRow(args, blockIdx.x);
   } else {
@@ -228,6 +243,7 @@ __global__ void __launch_bounds__(kThreads) StoreLatentAndNormKernel(StoreLatent
 }
 
 __global__ void __launch_bounds__(kThreads) StoreKeysValuesKernel(StoreKeysValuesArgs args) {
+  BeginKernel();
   const int64_t row = blockIdx.x;
   const int64_t width = args.kv_heads * args.head_dim;
   const int64_t position = args.positions == nullptr ? args.position + row : args.positions[row];
@@ -251,6 +267,7 @@ constexpr int kUnpackStride = kUnpackWords + 1;  // of a token in shared memory:
 
 // A block of threads takes up to 64 elements of the keys (grid.z 0) or values (1) of a layer and head.
 __global__ void __launch_bounds__(kThreads) UnpackBlocksKernel(UnpackBlocksArgs args) {
+  BeginKernel();
   uint32_t* const shared = reinterpret_cast<uint32_t*>(DynamicShared());
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t layer = blockIdx.x / args.kv_heads, head = blockIdx.x % args.kv_heads;

@@ -26,6 +26,7 @@ __device__ __forceinline__ uint2 LoadInputs(const uint16_t* x, int64_t left) {
 
 // A warp a span.
 __global__ void __launch_bounds__(32 * kWarps) EncodeFp8Kernel(EncodeFp8Args args, int64_t spans, int64_t row_bytes) {
+  BeginKernel();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t first_row = args.begin == nullptr ? 0 : *args.begin;
   const int64_t rows = args.end == nullptr ? args.rows : *args.end - first_row;

@@ -19,6 +19,7 @@ constexpr int kParts = 16;  // parts of the inputs
 constexpr int kThreads = kQuads * kParts;
 constexpr int kWarps = kThreads / 32;
 constexpr int kStepBytes = 256;
+constexpr int kLineBytes = 128;
 static_assert(kQuads == 16, "a warp has two parts");
 
 __device__ __forceinline__ float Low(uint32_t pair) { return __uint_as_float(pair << 16); }
@@ -56,6 +57,11 @@ __global__ void __launch_bounds__(kThreads) HeadLinearKernel(HeadLinearArgs args
   constexpr int kStepCols = kType == DType::kF8E4M3 ? 4 : 2;
   constexpr int kBlockSteps = static_cast<int>(kScaleBlock) / kStepCols;
   const int thread = static_cast<int>(threadIdx.x);
+  const int64_t group_bytes = args.cols / kStepCols * kStepBytes;
+  for (int64_t at = int64_t{thread} * kLineBytes; at < group_bytes; at += kThreads * kLineBytes) {
+    Prefetch(args.matrix.data + blockIdx.x * group_bytes + at);
+  }
+  BeginKernel();
   const int quad = thread % kQuads, part = thread / kQuads;
   const int64_t first_row = int64_t{blockIdx.y} * kRows;
   const int rows = static_cast<int>(min(int64_t{kRows}, batch - first_row));

@@ -49,6 +49,7 @@ __device__ __forceinline__ void CodeRow(const EncodeInt8Args& args, int64_t row,
 }
 
 __global__ void __launch_bounds__(kThreads) EncodeInt8Kernel(const __grid_constant__ EncodeInt8Args args) {
+  BeginKernel();
   const int thread = static_cast<int>(threadIdx.x);
   if (args.tiles == nullptr) return CodeRow(args, blockIdx.x, thread);
   if (static_cast<int64_t>(blockIdx.x) >= *args.end_tile - *args.first_tile) return;

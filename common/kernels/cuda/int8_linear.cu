@@ -162,6 +162,7 @@ __device__ __forceinline__ void ComputeTile(const LinearParams& p, const BlockTi
 
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads) Int8LinearKernel(const __grid_constant__ LinearParams p) {
+  BeginKernel();
   for (int64_t index = blockIdx.x; index < p.row_tiles * p.token_tiles; index += gridDim.x) {
     const BlockTile tile = FindTile<T>(p, index);
     if (tile.tokens == 0) return;              // as all that follow: the groups' tiles come first
@@ -194,6 +195,7 @@ struct Group {
 
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads, 1) FewInt8Kernel(const __grid_constant__ LinearParams p) {
+  BeginKernel();
   constexpr int kTokenFragments = T::kTokenFragments;
   const BlockTile tile = FindTile<T>(p, blockIdx.x);
   if (tile.tokens == 0) return;

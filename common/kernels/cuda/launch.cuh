@@ -1,5 +1,6 @@
 // Launches a kernel, also in the emulated build: Launch("name", kernel, grid, block, bytes of dynamic shared memory,
-// stream, arguments...).
+// stream, arguments...). Where the GPU can, it starts before the kernel before it in the stream has ended
+// (programmatic dependent launch), as every kernel begins with BeginKernel.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,6 +24,13 @@ inline constexpr int kMaxSharedBytes90 = 227 << 10;
 
 namespace moestro::cuda {
 
+// Whether kernels wait by themselves: compute capability 9.0.
+inline bool KernelsWait() {
+  int device = 0, major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+}
+
 template <typename... Params, typename... Args>
 LaunchResult Launch(const char*, void (*kernel)(Params...), dim3 grid, dim3 block, int64_t shared_bytes, Stream stream,
                     const Args&... arguments) {
@@ -37,6 +45,11 @@ LaunchResult Launch(const char*, void (*kernel)(Params...), dim3 grid, dim3 bloc
   config.blockDim = block;
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  config.numAttrs = stream != nullptr && KernelsWait() ? 1 : 0;
   return {static_cast<int>(cudaLaunchKernelEx(&config, kernel, arguments...))};
 }
 

@@ -27,6 +27,23 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// What every kernel begins with, in all of its threads: it may have been started before the one before it in the stream
+// has ended (launch.cuh). Waits until that one has, and its memory is there. Then the next one may be started. So a
+// kernel that has ended is behind all before it.
+__device__ __forceinline__ void BeginKernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Brings the line of device memory that holds `p` to L2. The only thing that a kernel may do with memory before
+// BeginKernel: nothing depends on it.
+__device__ __forceinline__ void Prefetch([[maybe_unused]] const void* p) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
 // Copies `valid_bytes` (0..16) bytes from global to shared memory in the background, and zeroes the rest of the 16.
 // Both addresses are multiples of 16; with 0 valid bytes `global` is not read. Bypasses L1, since the data is read
 // once.

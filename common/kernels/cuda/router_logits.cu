@@ -47,6 +47,11 @@ __device__ __forceinline__ void CopyPass(const float* row, int64_t col, int64_t 
 
 __global__ void __launch_bounds__(kFewThreads)
     FewLogitsKernel(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens, float* logits) {
+  constexpr int kLineFloats = 32;
+  for (int64_t col = threadIdx.x * kLineFloats; col < hidden; col += kFewThreads * kLineFloats) {
+    Prefetch(w + blockIdx.x * hidden + col);
+  }
+  BeginKernel();
   float* const weights = reinterpret_cast<float*>(DynamicShared());
   float* const inputs = weights + kPassFloats;
   float* const sums = inputs + kPassFloats;  // [kFewTokens] of each thread
@@ -99,6 +104,7 @@ __device__ __forceinline__ void CopySegment(const float* rows, int64_t first, in
 // A thread computes tokens i, i + 16, ... and experts j, j + 16, ...
 __global__ void __launch_bounds__(kManyThreads)
     ManyLogitsKernel(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens, float* logits) {
+  BeginKernel();
   float* const inputs = reinterpret_cast<float*>(DynamicShared());
   float* const weights = inputs + kManyRows * kPadded;
   const int i = static_cast<int>(threadIdx.x) / kRowStep, j = static_cast<int>(threadIdx.x) % kRowStep;

@@ -144,6 +144,7 @@ __device__ __forceinline__ void ChooseForRow(const ChooseExpertsArgs& args, int6
 
 // One warp per row.
 __global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExpertsArgs args) {
+  BeginKernel();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = int64_t{blockIdx.x} * kWarps + warp;
   if (row < args.rows) ChooseForRow(args, row, lane, reinterpret_cast<ChoiceScratch*>(DynamicShared())[warp]);
@@ -151,6 +152,7 @@ __global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExperts
 
 // One block per row. The first warp chooses, while the others copy x to the host.
 __global__ void __launch_bounds__(32 * kWarps) ChooseAndHandOverKernel(ChooseExpertsArgs args) {
+  BeginKernel();
   constexpr int kCopiers = 32 * (kWarps - 1);
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t row = blockIdx.x;
@@ -173,6 +175,7 @@ __global__ void __launch_bounds__(32 * kWarps) ChooseAndHandOverKernel(ChooseExp
 // begin[e] = number of rows that chose expert e
 __global__ void __launch_bounds__(32 * kWarps)
     CountKernel(const int32_t* ids, int64_t stride, int64_t choices, int64_t experts, int32_t* begin) {
+  BeginKernel();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t expert = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (expert >= experts) return;
@@ -192,6 +195,7 @@ __device__ __forceinline__ PlanSums Add(PlanSums a, PlanSums b) {
 
 // From counts to offsets and tiles: one block, one thread per expert.
 __global__ void __launch_bounds__(kMaxExperts) PlanKernel(int experts, RoutingPlan plan) {
+  BeginKernel();
   PlanSums* const sums = reinterpret_cast<PlanSums*>(DynamicShared());
   const int expert = static_cast<int>(threadIdx.x);
   const int count = expert < experts ? plan.begin[expert] : 0;
@@ -227,6 +231,7 @@ __global__ void __launch_bounds__(kMaxExperts) PlanKernel(int experts, RoutingPl
 
 __global__ void __launch_bounds__(32 * kWarps)
     FillKernel(const int32_t* ids, int64_t stride, int64_t choices, int64_t chosen, int64_t experts, RoutingPlan plan) {
+  BeginKernel();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t expert = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (expert >= experts) return;
@@ -249,6 +254,7 @@ constexpr int kRowThreads = 256;  // in a block whose threads share a row's elem
 
 // One block per choice.
 __global__ void __launch_bounds__(kRowThreads) SpreadRowsKernel(SpreadRowsArgs args) {
+  BeginKernel();
   const int64_t choice = blockIdx.x;
   const int64_t to = args.routed_of[choice];
   const uint4* const row = reinterpret_cast<const uint4*>(args.x + choice / args.chosen * args.width);
@@ -278,6 +284,7 @@ struct CombineScratch {
 // untouched. T: one number or four.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads) CombineKernel(CombineArgs args) {
+  BeginKernel();
   CombineScratch& scratch = *reinterpret_cast<CombineScratch*>(DynamicShared());
   const int64_t row = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;

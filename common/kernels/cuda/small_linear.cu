@@ -170,8 +170,30 @@ __device__ __forceinline__ void ComputeTile(const LinearParams& p, int64_t index
   FinishQuad<T>(p, tile, token, quad, totals);
 }
 
+// Weights of the first blocks of inputs of tile `index`, which come while the kernel before this one ends. Tiles of
+// groups are not there yet.
+template <typename T>
+__device__ __forceinline__ void PrefetchTile(const LinearParams& p, int64_t index) {
+  constexpr int kPasses = 4;
+  constexpr int64_t kBlockSteps = kScaleBlock * kPieces<T::kType> / 4;
+  if (p.groups.tiles != nullptr) return;
+  const BlockTile tile = FindTile<T>(p, index);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t steps = StepsOf<T::kType>(p.shape.cols);
+  const uint8_t* const weights = MatrixOf<T>(p, tile, warp / T::kSlices).data + tile.row_tile / 2 * steps * kStepBytes +
+                                 tile.row_tile % 2 * kQuads * kChunk;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const int64_t first = (warp % T::kSlices + pass * T::kSlices) * kBlockSteps;
+    for (int64_t step = first + lane; step < min(steps, first + kBlockSteps); step += 32) {
+      Prefetch(weights + step * kStepBytes);  // a line: the rows of this warp
+    }
+  }
+}
+
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads, 1) SmallLinearKernel(const __grid_constant__ LinearParams p) {
+  PrefetchTile<T>(p, blockIdx.x);
+  BeginKernel();
   ComputeTile<T>(p, blockIdx.x);
 }
 
@@ -183,7 +205,14 @@ struct LinearPair {
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads, 1) SmallPairKernel(const __grid_constant__ LinearPair pair) {
   const int64_t tiles = pair.first.row_tiles;
-  if (blockIdx.x < tiles) {
+  const bool is_first = blockIdx.x < tiles;
+  if (is_first) {
+    PrefetchTile<T>(pair.first, blockIdx.x);
+  } else {
+    PrefetchTile<T>(pair.second, blockIdx.x - tiles);
+  }
+  BeginKernel();
+  if (is_first) {
     ComputeTile<T>(pair.first, blockIdx.x);
   } else {
     ComputeTile<T>(pair.second, blockIdx.x - tiles);

@@ -56,6 +56,13 @@ std::string GlobalMemory::Outside(uintptr_t address, int64_t bytes, Access acces
          " bytes from the beginning of a buffer of " + std::to_string(before.bytes) + " bytes";
 }
 
+bool GlobalMemory::Has(const void* address) const {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  const auto after = buffers_.upper_bound(at);
+  return after != buffers_.begin() &&
+         at - std::prev(after)->first < static_cast<uint64_t>(std::prev(after)->second.bytes);
+}
+
 std::string GlobalMemory::Check(const void* address, int64_t bytes, Access access, uint32_t block,
                                 uint32_t first_block) {
   const auto begin = reinterpret_cast<uintptr_t>(address);

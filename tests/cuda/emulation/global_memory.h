@@ -29,6 +29,7 @@ class GlobalMemory {
   // The fault of the access by block number `block` (above kHost; numbers grow from launch to launch), or nothing.
   // first_block: the first of the current launch.
   std::string Check(const void* address, int64_t bytes, Access access, uint32_t block, uint32_t first_block);
+  bool Has(const void* address) const;
   // Whether what was checked last is host memory.
   bool WasHost() const { return latest_ != nullptr && latest_->is_host; }
 

@@ -58,6 +58,7 @@ struct Thread {
   Site site;
   const void* in = nullptr;
   void* out = nullptr;
+  bool begun = false;                // has called BeginKernel
   std::optional<Moment> wrote_host;  // the last time, in this block
   // cp.async
   std::vector<Copy> open;
@@ -227,6 +228,7 @@ void EmulatedMachine::RunBlock() {
       t.stack_begin = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) + 512 - kStackBytes;
       SetStack(t.stack_begin);
       body_(context_);
+      if (!t.begun) Note(t, "ends without BeginKernel");
       t.state = State::kDone;
       --live_;
       return std::move(t.scheduler);
@@ -415,6 +417,7 @@ void EmulatedMachine::Check(const void* address, int64_t bytes, Access access, b
       p + static_cast<uint64_t>(bytes) <= reinterpret_cast<uintptr_t>(__data_start)) {
     return;
   }
+  if (!running_->begun) Fail("access to memory before BeginKernel");
   const std::string wrong = GlobalMemory::Get().Check(address, bytes, access, block_number_, first_block_);
   if (!wrong.empty()) Fail(wrong);
   if (access == Access::kRead || !GlobalMemory::Get().WasHost()) return;
@@ -423,6 +426,7 @@ void EmulatedMachine::Check(const void* address, int64_t bytes, Access access, b
 }
 
 void EmulatedMachine::StoreFlag(uint32_t* flag, uint32_t value) {
+  if (!running_->begun) Fail("access to memory before BeginKernel");
   const std::string wrong = GlobalMemory::Get().Check(flag, sizeof *flag, Access::kWrite, block_number_, first_block_);
   if (!wrong.empty()) Fail(wrong);
   if (!GlobalMemory::Get().WasHost()) Fail("a flag that is not in host memory");
@@ -646,6 +650,10 @@ void FenceProducts() {
 void CommitProducts() { the_machine.thread().products.Commit(); }
 void WaitProducts(int groups) { the_machine.WaitProducts(groups); }
 void FenceProxy() { the_machine.FenceProxy(); }
+void BeginKernel() { the_machine.thread().begun = true; }
+void Prefetch(const void* address) {
+  if (!GlobalMemory::Get().Has(address)) the_machine.Fail("prefetch outside of device memory");
+}
 void StoreFlag(uint32_t* flag, uint32_t value) {
   CheckAlignment("a flag", flag, sizeof *flag);
   the_machine.StoreFlag(flag, value);

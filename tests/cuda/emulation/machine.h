@@ -10,6 +10,8 @@
 //     flight; writing bytes that wgmma is reading
 //   - wgmma: reading bytes whose writer has not fenced them; accessing its registers too early (async_products.h)
 //   - global memory: reading unwritten bytes; a block accessing bytes that another block of the same launch wrote
+//   - a thread that accesses global or host memory before BeginKernel, or ends without it: on GPUs that start kernels
+//     before the one before has ended, it would not have waited
 //   - host memory: a write that no barrier orders before the block's flag, or one behind it
 //   - a barrier or warp operation that some threads reach at another place of the source, or never (deadlock)
 // The first finding ends the launch, which then returns an error. Threads may launch and copy: they take turns.
@@ -122,6 +124,10 @@ void CommitProducts();
 void WaitProducts(int groups);
 // fence.proxy.async: products may read what the thread has written to shared memory.
 void FenceProxy();
+// Memory is accessible to the running thread from then on.
+void BeginKernel();
+// Checks that there is memory.
+void Prefetch(const void* address);
 // A flag in host memory, after which the block writes nothing there but flags, and before which barriers order what its
 // threads have written there.
 void StoreFlag(uint32_t* flag, uint32_t value);

@@ -10,9 +10,23 @@ namespace {
 
 constexpr int kThreads = 64;
 
-__global__ void Copy(const float* from, float* to) { to[threadIdx.x] = from[threadIdx.x]; }
+__global__ void Copy(const float* from, float* to) {
+  BeginKernel();
+  to[threadIdx.x] = from[threadIdx.x];
+}
+
+__global__ void Begin(PlantedBegin how, const float* from, float* to) {
+  const unsigned i = threadIdx.x;
+  Prefetch(from + i + (how == PlantedBegin::kPrefetchesTooFar ? 1 : 0));
+  if (how == PlantedBegin::kOneReturnsBefore && i == 40) return;
+  if (how == PlantedBegin::kWritesBefore) to[i] = 1.0f;
+  const float before = how == PlantedBegin::kReadsBefore ? from[i] : 0.0f;
+  BeginKernel();
+  to[i] = before + from[i];
+}
 
 __global__ void Reverse(Reversal how, const float* in, float* out) {
+  BeginKernel();
   __shared__ float numbers[kThreads];
   const unsigned i = threadIdx.x;
   if (how != Reversal::kReadsUnwritten || i != 5) numbers[i] = in[i];
@@ -26,6 +40,7 @@ __global__ void Reverse(Reversal how, const float* in, float* out) {
 }
 
 __global__ void Stage(PlantedStaging how, const float* a, const float* b, float* out) {
+  BeginKernel();
   float* const numbers = reinterpret_cast<float*>(DynamicShared());
   const unsigned i = threadIdx.x;
   float sum = 0;
@@ -42,6 +57,7 @@ __global__ void Stage(PlantedStaging how, const float* a, const float* b, float*
 }
 
 __global__ void AddNeighbours(Neighbours how, const float* in, float* out) {
+  BeginKernel();
   float* const numbers = reinterpret_cast<float*>(DynamicShared());
   const unsigned i = threadIdx.x;
   numbers[i] = in[i];
@@ -50,6 +66,7 @@ __global__ void AddNeighbours(Neighbours how, const float* in, float* out) {
 }
 
 __global__ void Multiply(bool exchanged, const uint16_t* a, const uint16_t* b, float* out) {
+  BeginKernel();
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   const auto pair = [](uint16_t low, uint16_t high) { return uint32_t{low} | uint32_t{high} << 16; };
   uint32_t a_registers[4], b_registers[2];
@@ -69,6 +86,7 @@ __global__ void Multiply(bool exchanged, const uint16_t* a, const uint16_t* b, f
 
 // Of FP8: a lane's four codes of a register are neighbours.
 __global__ void MultiplyFp8(bool exchanged, const uint8_t* a, const uint8_t* b, float* out) {
+  BeginKernel();
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   const auto four = [](const uint8_t* at, int stride) {
     uint32_t codes = 0;
@@ -85,6 +103,7 @@ __global__ void MultiplyFp8(bool exchanged, const uint8_t* a, const uint8_t* b, 
 }
 
 __global__ void MultiplyByGroup(PlantedProduct how, const uint8_t* a, const uint8_t* b, float* out) {
+  BeginKernel();
   using enum PlantedProduct;
   constexpr int kDepth = 32, kColumns = 16;
   uint8_t* const shared = SwizzledShared() + (how == kUnaligned ? kSwizzledRowBytes : 0);
@@ -122,6 +141,7 @@ __global__ void MultiplyByGroup(PlantedProduct how, const uint8_t* a, const uint
 }
 
 __global__ void Tell(PlantedFlag how, const float* in, float* host, uint32_t* flag) {
+  BeginKernel();
   const unsigned i = threadIdx.x;
   if (how == PlantedFlag::kFirst && i == 0) StoreFlag(flag, 1);
   host[i] = in[i];
@@ -130,6 +150,7 @@ __global__ void Tell(PlantedFlag how, const float* in, float* host, uint32_t* fl
 }
 
 __global__ void Sum(bool atomic, float* out) {
+  BeginKernel();
   if (threadIdx.x != 0) return;
   if (atomic) {
     atomicAdd(out, 1.0f);
@@ -139,6 +160,7 @@ __global__ void Sum(bool atomic, float* out) {
 }
 
 __global__ void DivergentShuffle(float* out) {
+  BeginKernel();
   const unsigned i = threadIdx.x;
   float value = static_cast<float>(i);
   if (i % 32 < 16) {
@@ -150,6 +172,7 @@ __global__ void DivergentShuffle(float* out) {
 }
 
 __global__ void Strided(int stride, float* out) {
+  BeginKernel();
   volatile float* const numbers = reinterpret_cast<float*>(DynamicShared());
   const unsigned i = threadIdx.x;
   numbers[stride * i] = 1.0f;
@@ -163,6 +186,9 @@ __global__ void Strided(int stride, float* out) {
 
 LaunchResult LaunchCopy(const float* from, float* to) {
   return Launch("copy", Copy, dim3(1), dim3(kThreads), 0, nullptr, from, to);
+}
+LaunchResult LaunchBegin(PlantedBegin how, const float* from, float* to) {
+  return Launch("begin", Begin, dim3(1), dim3(kThreads), 0, nullptr, how, from, to);
 }
 LaunchResult LaunchReversal(Reversal how, const float* in, float* out) {
   return Launch("reversal", Reverse, dim3(1), dim3(kThreads), 0, nullptr, how, in, out);

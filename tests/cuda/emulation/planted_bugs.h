@@ -10,6 +10,10 @@ namespace moestro::cuda {
 // Every thread copies one element: 64 must exist.
 LaunchResult LaunchCopy(const float* from, float* to);
 
+enum class PlantedBegin { kRight, kReadsBefore, kWritesBefore, kOneReturnsBefore, kPrefetchesTooFar };
+// The same, after it has prefetched what it reads.
+LaunchResult LaunchBegin(PlantedBegin how, const float* from, float* to);
+
 enum class Reversal { kRight, kNoBarrier, kOneReturns, kTwoPlaces, kReadsTooFar, kReadsUnwritten };
 // out[i] = in[63 - i], through shared memory.
 LaunchResult LaunchReversal(Reversal how, const float* in, float* out);

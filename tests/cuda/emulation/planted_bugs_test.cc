@@ -47,6 +47,17 @@ TEST_F(PlantedBugsTest, AccessOutOfBounds) {
   ExpectFinding(LaunchCopy(nullptr, out_.get()), "read of 4 bytes outside of device memory");
 }
 
+TEST_F(PlantedBugsTest, BeforeTheKernelBefore) {
+  ExpectRight(LaunchBegin(PlantedBegin::kRight, in_.get(), out_.get()), [&](int64_t i) { return Number(i); });
+  for (const PlantedBegin how : {PlantedBegin::kReadsBefore, PlantedBegin::kWritesBefore}) {
+    ExpectFinding(LaunchBegin(how, in_.get(), out_.get()), "access to memory before BeginKernel");
+  }
+  ExpectFinding(LaunchBegin(PlantedBegin::kOneReturnsBefore, in_.get(), out_.get()),
+                "thread (40, 0, 0): ends without BeginKernel");
+  ExpectFinding(LaunchBegin(PlantedBegin::kPrefetchesTooFar, in_.get(), out_.get()),
+                "prefetch outside of device memory");
+}
+
 TEST_F(PlantedBugsTest, MissingBarrier) {
   ExpectRight(LaunchReversal(Reversal::kRight, in_.get(), out_.get()), [&](int64_t i) { return Number(63 - i); });
   ExpectFinding(LaunchReversal(Reversal::kNoBarrier, in_.get(), out_.get()), "which this block has not written");

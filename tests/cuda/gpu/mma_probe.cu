@@ -11,6 +11,7 @@ constexpr int kThreads = 256;
 
 template <bool kFp8>
 __global__ void __launch_bounds__(kThreads) MmaProbeKernel(int rounds, float* out) {
+  BeginKernel();
   float sums[8][4] = {};
   const uint32_t a[4] = {threadIdx.x, 0x3f803f80u, 0, 0x3f803f80u}, b[2] = {0x3f803f80u, threadIdx.x};
   for (int round = 0; round < rounds; ++round) {

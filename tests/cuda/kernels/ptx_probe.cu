@@ -31,18 +31,21 @@ __device__ __forceinline__ void StoreResult(const MmaOperands<Sum>& operands, Su
 }
 
 __global__ void MmaBf16Kernel(const uint32_t* a, const uint32_t* b, float* d) {
+  BeginKernel();
   MmaOperands<float> operands = LoadOperands(a, b, d);
   MmaBf16(operands.d, operands.a, operands.b);
   StoreResult(operands, d);
 }
 
 __global__ void MmaE4M3Kernel(const uint32_t* a, const uint32_t* b, float* d) {
+  BeginKernel();
   MmaOperands<float> operands = LoadOperands(a, b, d);
   MmaE4M3(operands.d, operands.a, operands.b);
   StoreResult(operands, d);
 }
 
 __global__ void MmaS8Kernel(const uint32_t* a, const uint32_t* b, int32_t* d) {
+  BeginKernel();
   MmaOperands<int32_t> operands = LoadOperands(a, b, d);
   MmaS8(operands.d, operands.a, operands.b);
   StoreResult(operands, d);
@@ -50,6 +53,7 @@ __global__ void MmaS8Kernel(const uint32_t* a, const uint32_t* b, int32_t* d) {
 
 template <bool kFp8, int kSums>
 __global__ void ProductKernel(const uint32_t* a, const uint8_t* rows, int part, bool add, float* d) {
+  BeginKernel();
   constexpr int kThreads = 128, kColumns = 2 * kSums, kChunks = kSwizzledRowBytes / 16;
   uint8_t* const shared = SwizzledShared();
   const int thread = static_cast<int>(threadIdx.x);
@@ -77,6 +81,7 @@ __global__ void ProductKernel(const uint32_t* a, const uint8_t* rows, int part, 
 }
 
 __global__ void LoadMatrixKernel(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers) {
+  BeginKernel();
   const unsigned lane = threadIdx.x;
   uint8_t* const shared = DynamicShared();
   for (int i = 0; i < 8; ++i) reinterpret_cast<uint16_t*>(shared)[lane * 8 + i] = rows[lane * 8 + i];
@@ -92,6 +97,7 @@ __global__ void LoadMatrixKernel(const uint16_t* rows, const int32_t* order, boo
 
 template <int kBytes>
 __global__ void CopyAsyncKernel(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
+  BeginKernel();
   const unsigned lane = threadIdx.x;
   uint8_t* const shared = DynamicShared();
   if constexpr (kBytes == 16) {
@@ -113,26 +119,32 @@ constexpr unsigned kThreads = 128;
 __device__ __forceinline__ int64_t Element() { return int64_t{blockIdx.x} * kThreads + threadIdx.x; }
 
 __global__ void PackBf16Kernel(const float* low, const float* high, int64_t n, uint32_t* out) {
+  BeginKernel();
   const int64_t i = Element();
   if (i < n) out[i] = PackBf16(low[i], high[i]);
 }
 __global__ void PackE4M3Kernel(const float* low, const float* high, int64_t n, uint32_t* out) {
+  BeginKernel();
   const int64_t i = Element();
   if (i < n) out[i] = PackE4M3(low[i], high[i]);
 }
 __global__ void FmaBf16x2Kernel(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out) {
+  BeginKernel();
   const int64_t i = Element();
   if (i < n) out[i] = FmaBf16x2(a[i], b[i], c[i]);
 }
 __global__ void MaxAbsBf16x2Kernel(const uint32_t* a, const uint32_t* b, int64_t n, uint32_t* out) {
+  BeginKernel();
   const int64_t i = Element();
   if (i < n) out[i] = MaxAbsBf16x2(a[i], b[i]);
 }
 __global__ void Exp2Kernel(const float* x, int64_t n, float* out) {
+  BeginKernel();
   const int64_t i = Element();
   if (i < n) out[i] = Exp2(x[i]);
 }
 __global__ void ExpandKernel(uint32_t* out) {
+  BeginKernel();
   const auto i = static_cast<uint32_t>(Element());
   const uint32_t codes = i << 8 | (255 - i) << 24;
   out[i] = PatchNanE4M3(codes, ExpandE4M3(codes));

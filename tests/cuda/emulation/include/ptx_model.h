@@ -15,6 +15,9 @@ namespace moestro::cuda {
 
 inline uint8_t* DynamicShared() { return emulation::DynamicShared(); }
 
+inline void BeginKernel() { emulation::BeginKernel(); }
+inline void Prefetch(const void* p) { emulation::Prefetch(p); }
+
 // ---- Copies
 
 inline void CopyAsync16(void* shared, const void* global, int valid_bytes) {
