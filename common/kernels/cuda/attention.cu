@@ -41,13 +41,17 @@ __device__ __forceinline__ uint8_t* Chunk(uint8_t* tile, int row, int c) {
 template <int kDim, int kChunks>
 __device__ __forceinline__ void CopyVectors(const KvVectors& vectors, int64_t block, int tokens, int64_t kv_head,
                                             uint8_t* tile, int first_chunk) {
+  constexpr int kStep = kThreads / kChunks;  // tokens that all threads copy together: rows with the same permutation
+  static_assert(kThreads % kChunks == 0 && kStep % 8 == 0 && kTokens % kStep == 0);
   const int64_t page = vectors.pages == nullptr ? block : vectors.pages[block];
-  const uint16_t* const from = vectors.data + page * vectors.page_stride + kv_head * vectors.head_stride;
-  for (int i = static_cast<int>(threadIdx.x); i < kTokens * kChunks; i += kThreads) {
-    const int token = i / kChunks, c = i % kChunks;
-    const bool exists = token < tokens;
-    CopyAsync16(Chunk<kDim>(tile, token, first_chunk + c),
-                exists ? from + token * vectors.token_stride + c * kChunkElements : from, exists ? 16 : 0);
+  const int first = static_cast<int>(threadIdx.x) / kChunks, c = static_cast<int>(threadIdx.x) % kChunks;
+  const uint16_t* const vector = vectors.data + page * vectors.page_stride + kv_head * vectors.head_stride;
+  const uint16_t* const from = vector + first * vectors.token_stride + c * kChunkElements;
+  uint8_t* const to = Chunk<kDim>(tile, first, first_chunk + c);
+#pragma unroll
+  for (int token = 0; token < kTokens; token += kStep) {
+    const bool exists = first + token < tokens;
+    CopyAsync16(to + token * kDim * 2, exists ? from + token * vectors.token_stride : vector, exists ? 16 : 0);
   }
 }
 
@@ -82,8 +86,8 @@ __device__ __forceinline__ void Scores(const uint32_t (&q)[kKeyDim / 16][4], uin
   }
 }
 
-// One step of the online softmax. Scores become weights, as operand A of O += P V. Row i sees tokens hidden[i] to
-// visible[i] - 1 of the block.
+// One step of the online softmax. Scores times `scale`, which is positive, become weights, as operand A of O += P V.
+// Row i sees tokens hidden[i] to visible[i] - 1 of the block.
 template <int kValueDim>
 __device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], float scale, const int (&hidden)[2],
                                         const int (&visible)[2], int t, RowState<kValueDim>& state,
@@ -91,19 +95,20 @@ __device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], flo
   float rescale[2], base[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    float greatest = state.max_score[i];
+    float greatest = __uint_as_float(0xff800000u);
 #pragma unroll
     for (int n = 0; n < kTokenFragments; ++n) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& score = scores[n][2 * i + e];
         const int token = n * 8 + 2 * t + e;
-        score = token >= hidden[i] && token < visible[i] ? score * scale : __uint_as_float(0xff800000u);
+        score = token >= hidden[i] && token < visible[i] ? score : __uint_as_float(0xff800000u);
         greatest = fmaxf(greatest, score);
       }
     }
     greatest = fmaxf(greatest, __shfl_xor_sync(kAllLanes, greatest, 1));
     greatest = fmaxf(greatest, __shfl_xor_sync(kAllLanes, greatest, 2));
+    greatest = fmaxf(state.max_score[i], greatest * scale);
     // A row without visible tokens so far keeps sums of 0, not NaN.
     base[i] = greatest == __uint_as_float(0xff800000u) ? 0.0f : greatest;
     rescale[i] = Exp2(state.max_score[i] - base[i]);
@@ -114,7 +119,8 @@ __device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], flo
   for (int n = 0; n < kTokenFragments; ++n) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint32_t pair = PackBf16(Exp2(scores[n][2 * i] - base[i]), Exp2(scores[n][2 * i + 1] - base[i]));
+      const uint32_t pair =
+          PackBf16(Exp2(fmaf(scores[n][2 * i], scale, -base[i])), Exp2(fmaf(scores[n][2 * i + 1], scale, -base[i])));
       state.sum[i] += __uint_as_float(pair << 16) + __uint_as_float(pair & 0xffff0000u);
       weights[n / 2][n % 2 * 2 + i] = pair;
     }
