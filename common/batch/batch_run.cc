@@ -52,7 +52,12 @@ absl::Status BatchRun::Run(const std::function<void(const Progress&)>& on_progre
     changed_.wait_for(lock, kProgressInterval,
                       [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return working_ == 0; });
     const Progress progress = Now();
+    const bool gives_up = options_.patience.count() > 0 && Clock::now() - answered_ > options_.patience;
+    const std::string why = waiting_for_.empty() ? "" : absl::StrCat(": ", waiting_for_);
     lock.unlock();
+    if (gives_up && progress.counts.done < progress.all) {
+      End(absl::UnavailableError(absl::StrCat("nothing was answered for ", options_.patience.count(), " s", why)));
+    }
     on_progress(progress);
     lock.lock();
   }
@@ -105,7 +110,7 @@ absl::Status BatchRun::RunOne(size_t index) {
       return absl::PermissionDeniedError(absl::StrCat("the server refuses every request: ", Describe(reply)));
     }
     if (verdict == Verdict::kRetry || (verdict == Verdict::kRetryFew && tries < kFewTries)) {
-      MOE_RETURN_IF_ERROR(Wait(reply, tries, random[static_cast<uint64_t>(tries)]));
+      Wait(reply, tries, random[static_cast<uint64_t>(tries)]);
       continue;
     }
     {
@@ -118,18 +123,14 @@ absl::Status BatchRun::RunOne(size_t index) {
 }
 
 // Waits before the next try, or until the run ends.
-absl::Status BatchRun::Wait(const Reply& reply, int tries, uint64_t random) {
+void BatchRun::Wait(const Reply& reply, int tries, uint64_t random) {
   const std::chrono::milliseconds pause = PauseAfter(tries, reply, random);
   std::string why = Describe(reply);
   MutexLock lock(mutex_);
-  if (options_.patience.count() > 0 && Clock::now() - answered_ > options_.patience) {
-    return absl::UnavailableError(absl::StrCat("nothing was answered for ", options_.patience.count(), " s: ", why));
-  }
   waiting_for_ = std::move(why);
   ++waiting_;
   changed_.wait_for(lock, pause, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_; });
   --waiting_;
-  return absl::OkStatus();
 }
 
 bool BatchRun::Ended() const {

@@ -62,7 +62,7 @@ class BatchRun {
   absl::Status RunOne(size_t index);
   std::optional<size_t> Next();
   bool Ended() const;
-  absl::Status Wait(const Reply& reply, int tries, uint64_t random);
+  void Wait(const Reply& reply, int tries, uint64_t random);
   void End(const absl::Status& status);
   Progress Now() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -14,6 +14,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::milliseconds kFirstPause{250};
 constexpr std::chrono::milliseconds kLongestPause{8000};
+// Of what a server may ask for: a batch must not stop for days because of one reply.
+constexpr std::chrono::seconds kLongestAsked{3600};
 
 Json ParseObject(const std::string& text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -65,7 +67,8 @@ std::string Describe(const Reply& reply) {
 
 std::chrono::milliseconds PauseAfter(int tries, const Reply& reply, uint64_t random) {
   const auto doubled = kFirstPause * (1 << std::clamp(tries - 1, 0, 10));
-  const auto pause = std::max(std::min(doubled, kLongestPause), reply.retry_after);
+  const auto asked = std::min<std::chrono::milliseconds>(reply.retry_after, kLongestAsked);
+  const auto pause = std::max(std::min(doubled, kLongestPause), asked);
   return pause + pause * static_cast<int64_t>(random % 512) / 1024;
 }
 

@@ -29,8 +29,8 @@ Verdict Judge(const Reply& reply);
 // For messages: "HTTP 503: prefill does not answer".
 std::string Describe(const Reply& reply);
 
-// How long to wait before try `tries` + 1: doubles from 0.25 to 8 s, at least what the server asks for, and up to half
-// as much again, so that many requests do not come back at once. `random`: any number.
+// How long to wait before try `tries` + 1: doubles from 0.25 to 8 s, at least what the server asks for (up to an hour
+// of it), and up to half as much again, so that many requests do not come back at once. `random`: any number.
 std::chrono::milliseconds PauseAfter(int tries, const Reply& reply, uint64_t random);
 
 // The output's line for a request with this answer: {"id", "custom_id", "response": {"status_code", "request_id",

@@ -161,7 +161,8 @@ void ExpertPlanner::LoadForLater(int64_t moe_layer, double& bus, double end) {
     const bool is_idle = bus + costs_.load <= end;
     const int32_t expert = use_at(place).expert;
     if (!is_idle && !(is_first && (is_fixed || cache_.free() > 0))) {
-      if (is_fixed || long_load_.has_value() || cache_.most_kept() == 0 || bus >= end) return;
+      const bool may_begin = end - bus >= kLeastPart * costs_.load;
+      if (is_fixed || long_load_.has_value() || cache_.most_kept() == 0 || !may_begin) return;
       long_load_ = Load{moe_layer, expert, cache_.Reserve(), 0, 0};
       return LoadPart(bus, end);
     }

@@ -108,13 +108,18 @@ class Draw {
     if (params.top_p < 1) CutTo(mass_ * static_cast<double>(params.top_p));
   }
 
-  // The first token in rank order at which the cumulative probability exceeds `uniform`.
+  // The first token in rank order at which the cumulative probability exceeds `uniform`. SumOfExp is rounded: where
+  // `uniform` is near 1, its mass may be beyond all tokens together. Then the exact one decides, and not the end of the
+  // list.
   int32_t Pick(double uniform) {
-    double cumulated = 0;
-    for (size_t rank = 0; rank + 1 < kept_; ++rank) {
-      const int32_t id = ranked_.At(rank);
-      cumulated += Weight(id);
-      if (cumulated > uniform * mass_) return id;
+    for (int pass = 0; pass < 2; ++pass) {
+      double cumulated = 0;
+      for (size_t rank = 0; rank < kept_; ++rank) {
+        const int32_t id = ranked_.At(rank);
+        cumulated += Weight(id);
+        if (cumulated > uniform * mass_) return id;
+      }
+      mass_ = cumulated;
     }
     return ranked_.At(kept_ - 1);
   }

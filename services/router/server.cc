@@ -26,6 +26,7 @@
 #include "services/router/admission/roles.h"
 #include "services/router/batches/batches.h"
 #include "services/router/http/batch_executor.h"
+#include "services/router/http/downloads.h"
 #include "services/router/http/routes.h"
 #include "services/router/http/server.h"
 #include "services/router/metrics.h"
@@ -95,7 +96,10 @@ class Router {
             },
             RandomBits),
         server_("router", config.node, registry_, termination) {
-    if (!config.batch_dir.empty()) http_api_.batches = &batches_;
+    if (!config.batch_dir.empty()) {
+      http_api_.batches = &batches_;
+      http_api_.downloads = &downloads_;
+    }
   }
 
   absl::Status Run() {
@@ -276,6 +280,7 @@ class Router {
   HttpApi http_api_;
   FileStore files_;
   BatchMetrics batch_metrics_{registry_};
+  Downloads downloads_;
   Batches batches_;  // ends before what its requests use
   const std::shared_ptr<Heartbeat> polling_ = std::make_shared<Heartbeat>("the thread that asks the roles");
   RoleServer server_;

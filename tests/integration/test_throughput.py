@@ -1,8 +1,11 @@
 """`moestro-decode --mode throughput`: all requests in one batch, with the tokens that they have in the mode latency; on
 the CPU alone, and with experts that stream to a device."""
 
+import json
 import re
 import subprocess
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -97,3 +100,18 @@ def test_memory_that_is_too_small_is_an_error_of_the_start(make_node):
         assert "--device-memory: routed experts of two layers need" in node.log("decode")
     finally:
         node.stop()
+
+
+def test_a_context_that_the_device_can_never_hold_is_no_reason_to_try_again(make_node, absorbed):
+    """429 and 503 are what clients, `moestro batch` and the router's batches repeat for as long as it takes."""
+    flags = ["--mode", "throughput", "--device", "host", "--device-memory", MEMORY["s4"], "--batch-schedule", "s4",
+             "--max-batch", "12", "--max-chunk-tokens", "64", "--kv-tokens", "16384"]
+    with make_node(dict(absorbed, decode=flags)) as node:
+        body = {"prompt": [20 + i % 900 for i in range(3900)], "max_tokens": 8, "ignore_eos": True}
+        call = urllib.request.Request(f"http://127.0.0.1:{node.http_port}/v1/completions", json.dumps(body).encode(),
+                                      {"Content-Type": "application/json"})
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(call, timeout=HANG_SECONDS)
+        text = error.value.read().decode()
+        assert "the device has room for the cache of" in text
+        assert error.value.code not in (429, 503), text

@@ -70,6 +70,12 @@ absl::Status DomainExperts::MeasureCosts(const device::Device& device) {
 // All DIMMs are one memory here, so reads and migrations among them take nothing beside what computing takes.
 void DomainExperts::SetCosts(const experts::ExpertCosts& costs) {
   costs_ = costs;
+  totals_.Clear();
+  PlaceAnew();
+}
+
+void DomainExperts::PlaceAnew() {
+  const experts::ExpertCosts& costs = costs_;
   const double rate = options_.near_bytes_per_second;
   const experts::DomainCosts of_domains{.dimms = options_.near_units,
                                         .gpu = costs.device,
@@ -85,7 +91,6 @@ void DomainExperts::SetCosts(const experts::ExpertCosts& costs) {
                                                                                       .relayout = options_.relayout},
                                                       of_domains);
   profiles_.assign(static_cast<size_t>(spec_.num_moe_layers()), {});
-  totals_.Clear();
 }
 
 absl::Status DomainExperts::Profile(int64_t layer, ExpertCounts& counts) {
@@ -117,7 +122,7 @@ absl::Status DomainExperts::Run(int64_t layer, int64_t count, const engine::Expe
   if (status.ok()) status = RunPlanned(layer, pass, rows, counts);
   if (status.ok()) return status;
   // What the slots hold is not known any more.
-  SetCosts(experts::ExpertCosts(costs_));
+  PlaceAnew();
   MOE_RETURN_IF_ERROR(experts_->Renew());
   return status;
 }

@@ -53,6 +53,8 @@ class DomainExperts final : public engine::RoutedExperts {
  private:
   DomainExperts(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels,
                 WorkerPool& pool, CpuExperts& cpu, const device::Device& device, const Options& options, int64_t slots);
+  // Experts lie as at the start.
+  void PlaceAnew();
   // Lays a layer's experts out when enough of its passes have been seen.
   absl::Status Profile(int64_t layer, ExpertCounts& counts);
   absl::Status RunPlanned(int64_t layer, const experts::DomainPlanner::Pass& pass, const engine::ExpertIo& rows,

@@ -355,13 +355,14 @@ absl::Status BatchForward::CutIntoParts() {
   MicroBatches cut = CutIntoMicroBatches(blocks, limits);
   while (!cut.left_over.empty()) {
     if (whole || limits.micro_batches == std::min(sequences, kMostMicroBatches)) {
-      const int64_t most = std::ranges::max(blocks);
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      // One that is too long by itself is too long whenever it comes again.
+      const int64_t most = std::ranges::max(blocks) * kv::kPageTokens;
+      const bool one_is_too_long = most > cache_tokens();
+      std::string message = absl::StrFormat(
           "the device has room for the cache of %d tokens, and %s; take a schedule with attention on the host",
           cache_tokens(),
-          !whole && most * kv::kPageTokens > cache_tokens()
-              ? absl::StrFormat("one sequence has %d", most * kv::kPageTokens)
-              : "all sequences together have more"));
+          one_is_too_long ? absl::StrFormat("one sequence has %d", most) : "all sequences together have more");
+      return one_is_too_long ? absl::InvalidArgumentError(message) : absl::ResourceExhaustedError(message);
     }
     ++limits.micro_batches;
     cut = CutIntoMicroBatches(blocks, limits);

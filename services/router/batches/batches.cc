@@ -217,10 +217,6 @@ absl::Status Batches::Finish(const std::string& id, const batch::RequestFile& fi
   MOE_RETURN_IF_ERROR(Change(id, [&](BatchRecord& changed) {
     changed.has_output = batch.has_output;
     changed.has_errors = batch.has_errors;
-    (answered.ok()                 ? metrics_.completed
-     : absl::IsCancelled(answered) ? metrics_.cancelled
-                                   : metrics_.refused)
-        .Increment();
     if (answered.ok()) {
       changed.status = BatchStatus::kCompleted;
       changed.completed_at = Now();
@@ -231,17 +227,23 @@ absl::Status Batches::Finish(const std::string& id, const batch::RequestFile& fi
       SetFailed(changed, {OneError(answered)});
     }
   }));
+  (answered.ok()                 ? metrics_.completed
+   : absl::IsCancelled(answered) ? metrics_.cancelled
+                                 : metrics_.refused)
+      .Increment();
   ::unlink(JournalOf(id).c_str());
   metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
   spdlog::info("{}: {} answered, {} failed of {}", id, batch.completed, batch.failed, batch.total);
   return absl::OkStatus();
 }
 
+// The line goes on, whether the disk takes it or not: then the next process tries the batch again.
 void Batches::Fail(const std::string& id, std::vector<batch::LineError> errors) {
-  const absl::Status status = Change(id, [&](BatchRecord& changed) {
-    metrics_.refused.Increment();
-    SetFailed(changed, std::move(errors));
-  });
+  MutexLock lock(mutex_);
+  BatchRecord& batch = batches_.at(id);
+  metrics_.refused.Increment();
+  SetFailed(batch, std::move(errors));
+  const absl::Status status = records_.Write(id, batch.ToRecord());
   if (!status.ok()) spdlog::error("{}: {}", id, std::string(status.message()));
 }
 
@@ -256,8 +258,11 @@ absl::Status Batches::Change(const std::string& id, const std::function<void(Bat
 }
 
 absl::Status Batches::ChangeLocked(BatchRecord& batch, const std::function<void(BatchRecord&)>& change) {
-  change(batch);
-  return records_.Write(batch.id, batch.ToRecord());
+  BatchRecord changed = batch;
+  change(changed);
+  MOE_RETURN_IF_ERROR(records_.Write(batch.id, changed.ToRecord()));
+  batch = std::move(changed);
+  return absl::OkStatus();
 }
 
 void Batches::ForgetOld(const std::string& tenant) {
@@ -277,6 +282,7 @@ absl::StatusOr<BatchRecord> Batches::Create(const std::string& tenant, const std
   if (input.purpose != "batch") {
     return absl::InvalidArgumentError("input_file_id: has another purpose than batch");
   }
+  MOE_RETURN_IF_ERROR(files_.CheckRoom(tenant));
   BatchRecord batch;
   batch.id = NewRecordId("batch_", random_());
   batch.tenant = tenant;

@@ -47,7 +47,8 @@ class Batches {
   // Ends what runs; the next process goes on. Call it before what executors use goes.
   void Stop();
 
-  // FAILED_PRECONDITION: as many as the tenant may have are unfinished. NOT_FOUND: no such file.
+  // FAILED_PRECONDITION: as many as the tenant may have are unfinished, or its files are as many as may be. NOT_FOUND:
+  // no such file.
   absl::StatusOr<BatchRecord> Create(const std::string& tenant, const std::string& input_file,
                                      const std::string& endpoint, nlohmann::ordered_json metadata);
   // NOT_FOUND: the tenant has no such batch. FAILED_PRECONDITION: it has ended.
@@ -79,7 +80,7 @@ class Batches {
   void CountOpenRequests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(const std::string& id, std::vector<batch::LineError> errors);
   BatchRecord Copy(const std::string& id) const;
-  // Changes a batch, here and on disk.
+  // Changes a batch, on disk and here: if the disk refuses it, nothing has changed.
   absl::Status Change(const std::string& id, const std::function<void(BatchRecord&)>& change);
   absl::Status ChangeLocked(BatchRecord& batch, const std::function<void(BatchRecord&)>& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -66,6 +66,22 @@ absl::Status FileStore::KeepLocked(const StoredFile& file) {
   return absl::OkStatus();
 }
 
+absl::Status FileStore::CheckLocked(const std::string& tenant, size_t files, uint64_t bytes) const {
+  for (const auto& [id, file] : files_) {
+    if (file.tenant != tenant) continue;
+    ++files;
+    bytes += file.bytes;
+  }
+  if (files <= limits_.files && bytes <= limits_.bytes) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("file: more than ", limits_.files, " files or ", limits_.bytes,
+                                                    " bytes of this key; delete some (DELETE /v1/files/{id})"));
+}
+
+absl::Status FileStore::CheckRoom(const std::string& tenant) const {
+  MutexLock lock(mutex_);
+  return CheckLocked(tenant, 0, 0);
+}
+
 absl::StatusOr<StoredFile> FileStore::Add(const std::string& tenant, const std::string& name,
                                           std::string_view contents) {
   const StoredFile file{.id = NewId(),
@@ -75,17 +91,7 @@ absl::StatusOr<StoredFile> FileStore::Add(const std::string& tenant, const std::
                         .bytes = contents.size(),
                         .created_at = static_cast<int64_t>(std::time(nullptr))};
   MutexLock lock(mutex_);
-  size_t files = 1;
-  uint64_t bytes = contents.size();
-  for (const auto& [id, other] : files_) {
-    if (other.tenant != tenant) continue;
-    ++files;
-    bytes += other.bytes;
-  }
-  if (files > limits_.files || bytes > limits_.bytes) {
-    return absl::FailedPreconditionError(absl::StrCat("file: more than ", limits_.files, " files or ", limits_.bytes,
-                                                      " bytes of this key; delete some (DELETE /v1/files/{id})"));
-  }
+  MOE_RETURN_IF_ERROR(CheckLocked(tenant, 1, contents.size()));
   const std::string path = PathOf(file.id);
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   int error = descriptor < 0 ? errno : batch::WriteAll(descriptor, contents);

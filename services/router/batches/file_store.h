@@ -44,6 +44,8 @@ class FileStore {
 
   // FAILED_PRECONDITION: the tenant has as much as it may; says what to delete. RESOURCE_EXHAUSTED: the disk is full.
   absl::StatusOr<StoredFile> Add(const std::string& tenant, const std::string& name, std::string_view contents);
+  // FAILED_PRECONDITION: the tenant has more than it may, which only results can do; says what to delete.
+  absl::Status CheckRoom(const std::string& tenant) const;
   // Takes over a file that a batch has written, under the id that it has chosen. Counts, but is never refused: its
   // batch has been computed. Doing it again changes nothing.
   absl::Status Adopt(const std::string& id, const std::string& tenant, const std::string& name);
@@ -59,6 +61,9 @@ class FileStore {
 
  private:
   absl::Status KeepLocked(const StoredFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // With so many more.
+  absl::Status CheckLocked(const std::string& tenant, size_t files, uint64_t bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const FileLimits limits_;
   const Random random_;

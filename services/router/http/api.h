@@ -18,6 +18,7 @@
 namespace moestro::router {
 
 class Batches;
+class Downloads;
 
 struct HttpApi {  // all must outlive the endpoints
   RequestRunner& runner;
@@ -31,6 +32,7 @@ struct HttpApi {  // all must outlive the endpoints
   bool is_public = false;               // others reach the listener: it serves nothing that tells of other clients
   std::chrono::seconds keep_alive{10};  // a comment in streams that are silent for this long; 0: none
   Batches* batches = nullptr;           // null: none are kept
+  Downloads* downloads = nullptr;       // not null where `batches` is not
 };
 
 // Runs `run` with peers whose calls end when the client leaves. REQUIRES: `call` has a tenant.

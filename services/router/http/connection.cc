@@ -324,7 +324,9 @@ Connection::Awaitable<bool> Connection::ReadBody(Exchange& exchange) {
   deadline_ = Clock::now() + shared_.limits.body;
   exchange.parser.eager(true);
   RequestBody& body = exchange.request->body;
-  body = RequestBody(shared_.bodies);
+  const bool is_upload = exchange.endpoint->body_bytes.has_value();
+  const uint64_t most = is_upload ? shared_.limits.all_uploads_bytes : shared_.limits.all_bodies_bytes;
+  body = RequestBody(is_upload ? shared_.uploads : shared_.bodies);
   uint64_t counted = 0;
   while (!exchange.parser.is_done()) {
     if (input_.size() > 0) {
@@ -338,7 +340,7 @@ Connection::Awaitable<bool> Connection::ReadBody(Exchange& exchange) {
       }
       const uint64_t size = exchange.parser.get().body().size();
       const uint64_t all = body.Count(size - std::exchange(counted, size));
-      if (all > shared_.limits.all_bodies_bytes) {
+      if (all > most) {
         co_return exchange.Refuse(503, "too many large requests arrive at once; try again later");
       }
       if (bytes > 0) continue;

@@ -23,6 +23,7 @@ struct HttpLimits {
   uint32_t header_bytes = 16 << 10;
   uint64_t body_bytes = 16 << 20;           // a text of a million tokens, as over gRPC
   uint64_t all_bodies_bytes = 256 << 20;    // of all clients together, until they are parsed
+  uint64_t all_uploads_bytes = 256 << 20;   // the same, of endpoints with a bound of their own for a body
   std::chrono::milliseconds idle{300000};   // between two requests
   std::chrono::milliseconds header{10000};  // from the first byte of a request to the end of its header
   std::chrono::milliseconds body{60000};    // from there to the end of its body
@@ -38,6 +39,7 @@ struct HttpShared {
   HttpMetrics& metrics;
   const std::string cors_origin;  // "*", an origin, or empty: none
   BodyBytes bodies = {};
+  BodyBytes uploads = {};  // beside `bodies`: slow uploads of files must not keep out requests
   bool draining = false;
 };
 

@@ -8,11 +8,13 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/text/json/quoted.h"
 #include "services/router/batches/batches.h"
+#include "services/router/http/downloads.h"
 #include "services/router/http/frames.h"
 #include "services/router/http/multipart.h"
 #include "services/router/http/pages.h"
@@ -103,8 +105,11 @@ absl::Status HandleFile(const HttpApi& api, const HttpRequest& request, Response
   const bool contents = id.ends_with(kContent);
   if (contents) id.resize(id.size() - kContent.size());
   MOE_ASSIGN_OR_RETURN(const StoredFile file, batches->files().Find(TenantName(response), id));
-  if (contents) return SendContents(batches->files().PathOf(id), response);
-  return response.SendJson(200, Dump(file.ToJson()));
+  if (!contents) return response.SendJson(200, Dump(file.ToJson()));
+  const std::string tenant = TenantName(response);
+  MOE_RETURN_IF_ERROR(api.downloads->Begin(tenant));
+  const absl::Cleanup end = [&] { api.downloads->End(tenant); };
+  return SendContents(batches->files().PathOf(id), response);
 }
 
 absl::Status HandleDeleteFile(const HttpApi& api, const HttpRequest& request, Response& response) {

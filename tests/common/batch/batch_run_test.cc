@@ -101,6 +101,36 @@ TEST_F(BatchRunTest, GoesOnWithWhatTheJournalDoesNotHave) {
   EXPECT_EQ(executor.tries(), once);
 }
 
+// A server that takes requests and answers none, as one that is stopped or hangs does.
+TEST_F(BatchRunTest, GivesUpOnAServerThatTakesRequestsAndAnswersNone) {
+  class Silent final : public Executor {
+   public:
+    Reply Execute(const Request&) override {
+      MutexLock lock(mutex_);
+      // So that the test ends without the wanted end, too.
+      changed_.wait_for(lock, std::chrono::seconds(10),
+                        [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return cancelled_; });
+      return {.status = 400, .body = "{}"};
+    }
+    void Cancel() override {
+      MutexLock lock(mutex_);
+      cancelled_ = true;
+      changed_.notify_all();
+    }
+
+   private:
+    Mutex mutex_;
+    Condition changed_;
+    bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  };
+  const auto file = MakeRequests(1);
+  const auto journal = OpenJournal(*file);
+  Silent executor;
+  BatchRun run(*file, *journal, executor, {.patience = std::chrono::seconds(1)});
+  EXPECT_TRUE(absl::IsUnavailable(run.Run([](const Progress&) {})));
+  EXPECT_EQ(journal->counts().done, 0u);
+}
+
 TEST_F(BatchRunTest, TriesAgainWhatIsTransient) {
   const auto file = MakeRequests(3);
   const auto journal = OpenJournal(*file);

@@ -65,5 +65,15 @@ TEST(ReplyTest, DescriptionsHaveTheServersWords) {
   EXPECT_EQ(Describe({.failure = "connection refused"}), "connection refused");
 }
 
+// What a server asks for is bounded: a number of its own must not stop a batch for days, or overflow.
+TEST(ReplyTest, PausesAreBoundedWhateverTheServerAsksFor) {
+  for (const int64_t seconds : {int64_t{86400} * 365, INT64_MAX / 1000}) {
+    const std::chrono::milliseconds pause =
+        PauseAfter(1, {.status = 503, .retry_after = std::chrono::seconds(seconds)}, 511);
+    EXPECT_GT(pause.count(), 0) << seconds;
+    EXPECT_LE(pause, std::chrono::hours(24)) << seconds;
+  }
+}
+
 }  // namespace
 }  // namespace moestro::batch

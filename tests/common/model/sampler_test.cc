@@ -130,6 +130,26 @@ TEST(Sampler, TopPBoundaryIsInclusive) {
   EXPECT_LT(ChiSquare({0, 0, 0, 0}, {.temperature = 1, .top_p = 0.5f}, {0.5, 0.5, 0, 0}, 10000), 10.8);
 }
 
+// The sum of all weights is rounded: a random number near 1 must not reach beyond what the tokens have together, to the
+// least likely of all.
+TEST(Sampler, RoundingOfTheSumNeverDrawsTheLeastLikely) {
+  constexpr uint64_t kSeed =
+      92574815;  // of the first 10^8 the one whose first random number is the greatest: 1 - 9.2e-9
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 3);
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    std::vector<float> logits(151936);
+    for (float& logit : logits) logit = normal(random);
+    logits[777] = -80;  // a probability of e^-90
+    Sampling params;
+    params.temperature = 1;
+    params.seed = kSeed;
+    const auto token = SampleNext(logits, {}, params, 0);
+    ASSERT_TRUE(token.ok());
+    EXPECT_NE(token->id, 777) << repeat;
+  }
+}
+
 TEST(Sampler, MaskedTokensAreNeverDrawn) {
   std::vector<float> logits(300, kMasked);
   logits[17] = -80;

@@ -155,6 +155,49 @@ TEST_F(BatchesTest, ABatchEndsWithAnOutputAndAFileOfErrors) {
   EXPECT_EQ(metrics_->completed.Value(), 1);
 }
 
+// A key that has filled what it may have must not fill the disk with results.
+TEST_F(BatchesTest, AKeyThatHasTooManyBytesBeginsNoMoreBatches) {
+  const std::string input = Line("a");
+  file_limits_.bytes = 2 * input.size();
+  Restart();
+  gate_.Open(100);
+  const std::string file = Upload(input);
+  uint64_t before = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto batch = batches_->Create("alice", file, kUrl, nullptr);
+    if (!batch.ok()) break;
+    WaitForEnd(batch->id);
+    before = files_->bytes();
+  }
+  EXPECT_LE(before, 10 * file_limits_.bytes);  // results of the batches that had begun below the limit
+}
+
+// The disk is full for a moment.
+TEST_F(BatchesTest, ACancelThatCouldNotBeWrittenMayBeRepeated) {
+  const std::string id = Create(Line("a") + Line("b"));
+  WaitFor(id, [this](const BatchRecord& batch) { return batch.status == BatchStatus::kInProgress && sent_ == 1; });
+  const std::string partial = folder_ + "/batches/" + id + ".json.partial";
+  std::filesystem::create_directory(partial);
+  EXPECT_FALSE(batches_->Cancel("alice", id).ok());
+  std::filesystem::remove(partial);
+  EXPECT_TRUE(batches_->Cancel("alice", id).ok());
+  for (int i = 0; i < 5000 && !Get(id).finished(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(Get(id).status, BatchStatus::kCancelled);
+}
+
+TEST_F(BatchesTest, ACancelOfOneThatWaitsThatCouldNotBeWrittenChangesNothing) {
+  const std::string first = Create(Line("a"));
+  const std::string id = Create(Line("b"));
+  const std::string partial = folder_ + "/batches/" + id + ".json.partial";
+  std::filesystem::create_directory(partial);
+  EXPECT_FALSE(batches_->Cancel("alice", id).ok());
+  EXPECT_EQ(Get(id).status, BatchStatus::kValidating);
+  std::filesystem::remove(partial);
+  EXPECT_TRUE(batches_->Cancel("alice", id).ok());
+  gate_.Open(2);
+  WaitForEnd(first);
+}
+
 TEST_F(BatchesTest, FilesWithoutALineAreNotThere) {
   gate_.Open(2);
   const auto good = WaitForEnd(Create(Line("a"))).ToJson();
