@@ -207,6 +207,7 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
       spec_, weights_, options_, ZigZagSplit(begin, begin + std::ssize(rows), static_cast<int>(ranks_.size())),
       pages.empty() ? kv::KvPages() : pages.front(), events.first_layer);
 
+  // All of them before the first thread: what is thrown here must find none that runs.
   std::vector<std::shared_ptr<Share>> shares;
   std::vector<std::thread> threads(ranks_.size());
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -217,11 +218,14 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
     if (!events.residuals.empty()) share->TakeResiduals(begin, spec_.hidden_size, events.residuals);
     share->run = {&shared->split,    rank, share->rows, &shared->revocable_pages, form, share->residuals,
                   events.first_layer};
+  }
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const std::shared_ptr<Share>& share = shares[i];
     const absl::Status started = CatchExceptions([&] {
       threads[i] = std::thread([shared, share] { RunShare(*shared, *share); });
       return absl::OkStatus();
     });
-    if (!started.ok()) shared->End(*share, started, rank);
+    if (!started.ok()) shared->End(*share, started, static_cast<int>(i));
   }
   const absl::Status interruption = Watch(*shared, interrupted, events);
 
