@@ -10,6 +10,7 @@ from node import ROLES
 
 IDLE_SECONDS = 3
 MOST = 0.01  # of one CPU, per process
+MOST_WINDOWS = 5
 
 
 def cpu_seconds(pid):
@@ -21,19 +22,26 @@ def cpu_seconds(pid):
     return time.clock_gettime(clock.value)
 
 
+def used_shares(node):
+    """Of one CPU, by each process, in a window of IDLE_SECONDS."""
+    begin = time.monotonic()
+    before = {role: cpu_seconds(node.pid(role)) for role in ROLES}
+    time.sleep(IDLE_SECONDS)
+    elapsed = time.monotonic() - begin
+    return {role: (cpu_seconds(node.pid(role)) - before[role]) / elapsed for role in ROLES}
+
+
 @pytest.mark.no_sanitizer(reason="sanitizers have threads of their own that wake up")
 def test_idle_processes_use_no_cpu(node):
     tokens, _, _ = node.generate("Hello", 8, ignore_eos=True)
     assert len(tokens) == 8
     node.wait_all_pages_free()
-    time.sleep(0.2)  # the request's last sounds
-    begin = time.monotonic()
-    before = {role: cpu_seconds(node.pid(role)) for role in ROLES}
-    time.sleep(IDLE_SECONDS)
-    elapsed = time.monotonic() - begin
-    used = {role: (cpu_seconds(node.pid(role)) - before[role]) / elapsed for role in ROLES}
-    print({role: f"{100 * share:.2f} %" for role, share in used.items()})
-    assert all(share < MOST for share in used.values()), used
+    shares = [used_shares(node)]
+    # On a busy machine the request's last sounds may come late; what polls is in every window.
+    while not all(share < MOST for share in shares[-1].values()) and len(shares) < MOST_WINDOWS:
+        shares.append(used_shares(node))
+    print([{role: f"{100 * share:.2f} %" for role, share in used.items()} for used in shares])
+    assert all(share < MOST for share in shares[-1].values()), shares
 
 
 def test_two_numa_domains_give_the_same_tokens(node, make_node, absorbed):
