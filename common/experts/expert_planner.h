@@ -22,7 +22,7 @@ int64_t CacheSlots(int64_t budget_bytes, int64_t expert_bytes, int64_t moe_layer
 // What routers say of a pass.
 struct PassRouting {
   std::span<const model::ExpertChoice> choices;  // of all rows
-  int64_t rows = 1;
+  int64_t rows = 1;                              // of the pass
   // The experts that were next to be chosen, with their scores, of all rows. Only Policy::kMrs looks at them.
   std::span<const model::ExpertChoice> others = {};
   // The experts that the next layer would choose, the second next, ...: each once for each row that it would have.
