@@ -142,7 +142,10 @@ struct Bf16BlockWeights {
     __m512i w[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      if (kPrefetch) Prefetch(tiles + v * 64 + prefetch);
+      if (kPrefetch) {  // so few products a line leave fetches into L1 too little time
+        PrefetchFar(tiles + v * 64 + prefetch + kPrefetchBytes);
+        Prefetch(tiles + v * 64 + prefetch);
+      }
       w[v] = _mm512_loadu_si512(tiles + v * 64);
     }
 #pragma GCC unroll 8
