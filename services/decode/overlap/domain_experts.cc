@@ -75,13 +75,12 @@ void DomainExperts::SetCosts(const experts::ExpertCosts& costs) {
 }
 
 void DomainExperts::PlaceAnew() {
-  const experts::ExpertCosts& costs = costs_;
   const double rate = options_.near_bytes_per_second;
   const experts::DomainCosts of_domains{.dimms = options_.near_units,
-                                        .gpu = costs.device,
-                                        .cpu = costs.host,
-                                        .near = costs.host,
-                                        .bus = costs.load,
+                                        .gpu = costs_.device,
+                                        .cpu = costs_.host,
+                                        .near = costs_.host,
+                                        .bus = costs_.load,
                                         .near_read = rate == 0 ? 0 : static_cast<double>(expert_bytes_) / rate};
   planner_ = std::make_unique<experts::DomainPlanner>(experts::DomainPlanner::Options{.layers = spec_.num_moe_layers(),
                                                                                       .experts = spec_.num_experts,

@@ -1,5 +1,5 @@
 // Downloads of files that run at once. Each has a worker until its client has read it, which may be slow on purpose: so
-// they are few, and never all workers. (A file of its own: the router owns it, endpoints use it.)
+// they are few, and never all workers. The router owns it, endpoints use it.
 #pragma once
 
 #include <map>
