@@ -214,7 +214,8 @@ absl::Status Batches::Finish(const std::string& id, const batch::RequestFile& fi
     ::unlink(paths.output.c_str());
   }
   if (batch.has_errors) MOE_RETURN_IF_ERROR(files_.Adopt(batch.error_file, batch.tenant, batch.id + "_error.jsonl"));
-  MOE_RETURN_IF_ERROR(Change(id, [&](BatchRecord& changed) {
+  MutexLock lock(mutex_);
+  MOE_RETURN_IF_ERROR(ChangeLocked(batches_.at(id), [&](BatchRecord& changed) {
     changed.has_output = batch.has_output;
     changed.has_errors = batch.has_errors;
     if (answered.ok()) {
@@ -227,6 +228,7 @@ absl::Status Batches::Finish(const std::string& id, const batch::RequestFile& fi
       SetFailed(changed, {OneError(answered)});
     }
   }));
+  // Under the lock: who sees the end sees it counted.
   (answered.ok()                 ? metrics_.completed
    : absl::IsCancelled(answered) ? metrics_.cancelled
                                  : metrics_.refused)

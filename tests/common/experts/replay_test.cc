@@ -38,7 +38,7 @@ class ReplayTest : public testing::Test {
     return ReplayExperts(*reader, prompts, /*prefetch_layers=*/0, planner);
   }
 
-  const std::string path_ = testing::TempDir() + "replay_test_trace";
+  const std::string path_ = testing::TempDir() + "replay_test_trace-" + std::to_string(getpid());
 };
 
 TEST_F(ReplayTest, CountsHitsByExpertAndByRow) {

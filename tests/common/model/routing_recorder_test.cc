@@ -80,7 +80,7 @@ class RoutingRecorderTest : public testing::Test {
     return {Layer(layer).bias, static_cast<size_t>(spec().num_experts)};
   }
 
-  const std::string path_ = testing::TempDir() + "routing_recorder_trace";
+  const std::string path_ = testing::TempDir() + "routing_recorder_trace-" + std::to_string(getpid());
   const SyntheticSegment model_;
   const ModelWeights weights_;
   std::map<int64_t, Seen> seen_;  // by MoE layer

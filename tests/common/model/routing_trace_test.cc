@@ -87,7 +87,7 @@ class RoutingTraceTest : public testing::Test {
     }
   }
 
-  const std::string directory_ = testing::TempDir() + "routing_trace";
+  const std::string directory_ = testing::TempDir() + "routing_trace-" + std::to_string(getpid());
   const std::string path_ = directory_ + "/trace";
 };
 

@@ -26,7 +26,7 @@ struct ParsedSettings {
 
 // Decode's options from a file.
 ParsedSettings Read(const std::string& toml, std::vector<std::string> arguments = {}) {
-  const std::string path = testing::TempDir() + "/node_options_test.toml";
+  const std::string path = testing::TempDir() + "node_options_test-" + std::to_string(getpid()) + ".toml";
   std::ofstream(path) << toml;
   ParsedSettings settings;
   CLI::App app;

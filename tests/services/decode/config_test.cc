@@ -12,7 +12,7 @@ namespace {
 
 TEST(DecodeConfigTest, ErrorsNameTheFlag) {
   DecodeConfig config;
-  config.node.run_dir = testing::TempDir() + "decode_config";
+  config.node.run_dir = testing::TempDir() + "decode_config-" + std::to_string(getpid());
   EXPECT_TRUE(ValidateDecodeConfig(config).ok());
   config.max_batch = -1;
   EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--max-batch -1"));
@@ -44,7 +44,7 @@ TEST(DecodeConfigTest, ErrorsNameTheFlag) {
 
 TEST(DecodeConfigTest, TheModeChoosesWhatAStepHolds) {
   DecodeConfig config;
-  config.node.run_dir = testing::TempDir() + "decode_config";
+  config.node.run_dir = testing::TempDir() + "decode_config-" + std::to_string(getpid());
   EXPECT_EQ(config.limits().max_batch, 6);
   EXPECT_EQ(config.limits().bound_seconds, 0.05);
   EXPECT_EQ(config.limits().max_chunk_tokens, 256);

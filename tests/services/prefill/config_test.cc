@@ -10,7 +10,7 @@ using device::DeviceName;
 
 PrefillConfig Valid() {
   PrefillConfig config;
-  config.node.run_dir = testing::TempDir() + "prefill_config";
+  config.node.run_dir = testing::TempDir() + "prefill_config-" + std::to_string(getpid());
   return config;
 }
 

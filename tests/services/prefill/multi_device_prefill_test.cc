@@ -166,7 +166,7 @@ TEST_F(MultiDevicePrefillTest, OneDeviceIsThatDevice) {
 TEST_F(MultiDevicePrefillTest, TheTimelineHasAProcessForEachDevice) {
   AddDevices(2);
   ExpectRuns(2, 0);
-  const std::string path = testing::TempDir() + "prompt_devices_trace.json";
+  const std::string path = testing::TempDir() + "prompt_devices_trace-" + std::to_string(getpid()) + ".json";
   ASSERT_TRUE(prefill_->WriteTrace(path).ok());
   std::ifstream file(path);
   const auto trace = nlohmann::json::parse(file);

@@ -482,7 +482,7 @@ TEST_F(StreamedPromptTest, BeatsWithTheModules) {
 }
 
 TEST_F(StreamedPromptTest, WritesTheTimeline) {
-  const std::string path = testing::TempDir() + "streamed_prompt_trace.json";
+  const std::string path = testing::TempDir() + "streamed_prompt_trace-" + std::to_string(getpid()) + ".json";
   const auto device = Device();
   Run(device.get(), Job(60), Reserve(), path);
   std::FILE* file = std::fopen(path.c_str(), "r");

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string FileWith(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/sched_rt_runtime_us";
+  const std::string path = ::testing::TempDir() + "sched_rt_runtime_us-" + std::to_string(getpid());
   std::ofstream(path) << text;
   return path;
 }

@@ -98,7 +98,7 @@ class PassesTest : public testing::Test {
     return out;
   }
 
-  const std::string path_ = testing::TempDir() + "routing_text_trace";
+  const std::string path_ = testing::TempDir() + "routing_text_trace-" + std::to_string(getpid());
 };
 
 TEST_F(PassesTest, AreOneTokenEachUnlessToldOtherwise) { EXPECT_EQ(Passes({}), "[ 7.0 ][ 7.1 ][ 7.2 ][ 3.0 ][ 3.1 ]"); }

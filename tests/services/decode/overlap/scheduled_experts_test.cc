@@ -183,7 +183,7 @@ TEST_F(ScheduledExpertsTest, HasTheCpusBitsWithMeasuredCosts) {
 
 // The recording of a run, replayed with the run's costs, has its hits and its loads.
 TEST_F(ScheduledExpertsTest, HitsAreThoseOfTheReplay) {
-  const std::string path = testing::TempDir() + "scheduled_experts_trace";
+  const std::string path = testing::TempDir() + "scheduled_experts_trace-" + std::to_string(getpid());
   const int64_t slots = spec().num_experts / 2, loads = 3;
   int64_t ahead = 0;
   for (const Schedule schedule : kSchedules) {

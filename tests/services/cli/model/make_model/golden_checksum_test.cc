@@ -47,7 +47,7 @@ class GoldenChecksumTest : public ::testing::TestWithParam<Made> {};
 TEST_P(GoldenChecksumTest, GoldenLogitsBelongToThisGenerator) {
   const fs::path golden = GetParam().golden;
   const nlohmann::json manifest = nlohmann::json::parse(ReadFile(golden / "manifest.json"));
-  const fs::path model = fs::path(::testing::TempDir()) / "golden_checksum_model";
+  const fs::path model = fs::path(::testing::TempDir()) / ("golden_checksum_model-" + std::to_string(getpid()));
   fs::remove_all(model);
   ASSERT_TRUE(MakeModel({.preset = GetParam().preset, .out_dir = model.string()}, nullptr).ok());
   std::vector<fs::path> shards;

@@ -36,8 +36,8 @@ std::map<std::string, std::string> ReadFiles(const fs::path& directory) {
 class MakeModelTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(::testing::TempDir()) /
-            (std::string("make_model_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    root_ = fs::path(::testing::TempDir()) / (std::string("make_model-") + std::to_string(getpid()) +
+                                              ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(root_);
     fs::create_directories(root_);
   }

@@ -15,8 +15,8 @@ using ::testing::HasSubstr;
 class OutputDirectoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(::testing::TempDir()) /
-            (std::string("output_directory_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    root_ = fs::path(::testing::TempDir()) / (std::string("output_directory-") + std::to_string(getpid()) +
+                                              ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(root_);
     fs::create_directories(root_);
   }

@@ -24,8 +24,8 @@ using ::testing::HasSubstr;
 class MakeGguf : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(::testing::TempDir()) /
-            (std::string("make_gguf_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    root_ = fs::path(::testing::TempDir()) / (std::string("make_gguf-") + std::to_string(getpid()) +
+                                              ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(root_);
     fs::create_directories(root_);
   }
