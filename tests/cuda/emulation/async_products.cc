@@ -70,18 +70,25 @@ ColumnsDescriptor::ColumnsDescriptor(uint64_t bits)
       base_offset(static_cast<int>(bits >> 49 & 7)),
       row_bytes(bits >> 62 == 0 ? 16 : 256 >> (bits >> 62)) {}
 
-std::string ColumnsDescriptor::Fault() const {
+std::string ColumnsDescriptor::Fault(bool transposed) const {
+  if (transposed && row_bytes != 128) return "transposed rows of other than 128 bytes are not modelled";
   if (base_offset != 0) return "a base offset is not modelled";
   // The swizzle is of addresses: rows must begin where their number within 8 is that of the address.
   if (row_bytes > 16 && begin % (8 * row_bytes) >= row_bytes) return "swizzled rows that are not aligned to 8 of them";
   return {};
 }
 
+int64_t ColumnsDescriptor::Swizzled(int64_t address) const {
+  return address ^ ((address >> 7 & (row_bytes / 16 - 1)) << 4);
+}
+
 int64_t ColumnsDescriptor::Address(int row, int chunk) const {
   const int64_t at = begin + row / 8 * stride + row % 8 * row_bytes;
-  if (row_bytes == 16) return at + chunk * leading;
-  const int64_t address = at + chunk * 16;
-  return address ^ ((address >> 7 & (row_bytes / 16 - 1)) << 4);
+  return row_bytes == 16 ? at + chunk * leading : Swizzled(at + chunk * 16);
+}
+
+int64_t ColumnsDescriptor::TransposedAddress(int row, int chunk) const {
+  return Swizzled(begin + chunk / 8 * leading + row / 8 * stride + row % 8 * row_bytes + chunk % 8 * 16);
 }
 
 }  // namespace moestro::emulation

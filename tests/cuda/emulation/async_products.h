@@ -52,20 +52,26 @@ class ThreadProducts {
   std::vector<Range> touched_;              // since the last fence
 };
 
-// A descriptor of B: where 16 bytes of a row (a column of B) lie in shared memory. PTX ISA, "Asynchronous warpgroup
-// level matrix instructions", "Matrix descriptor" and "Shared memory layout".
+// A descriptor of B: where 16 bytes lie in shared memory, of a column of B or, transposed, of a row. PTX ISA,
+// "Asynchronous warpgroup level matrix instructions", "Matrix descriptor" and "Shared memory layout".
 struct ColumnsDescriptor {
   explicit ColumnsDescriptor(uint64_t bits);
 
-  // Nothing, or why it describes no columns whose rows are contiguous.
-  std::string Fault() const;
+  // Nothing, or why it describes none that is modelled.
+  std::string Fault(bool transposed) const;
+  // Of a column of B, a row of memory.
   int64_t Address(int row, int chunk) const;
+  // Of a row of B: 64 columns are a row of memory, the next 64 lie `leading` further.
+  int64_t TransposedAddress(int row, int chunk) const;
 
   int64_t begin = 0;
-  int64_t leading = 0;  // bytes between chunks of a row, if it is not swizzled
+  int64_t leading = 0;  // bytes between chunks of a row, if it is not swizzled; transposed: between rows' 64 columns
   int64_t stride = 0;   // bytes between 8 rows and the next
   int base_offset = 0;
   int64_t row_bytes = 0;  // of swizzled rows; 16: not swizzled
+
+ private:
+  int64_t Swizzled(int64_t address) const;
 };
 
 }  // namespace moestro::emulation

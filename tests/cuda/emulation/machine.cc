@@ -513,28 +513,35 @@ void EmulatedMachine::Product(const ProductKind& kind, Site site, float* d, cons
 //   A: register r: row 16 w + g + 8 (r % 2), columns depth / 2 * (r / 2) + t * (32 / bits) and those after it
 //   D: number i: row 16 w + g + 8 (i / 2 % 2), column 8 (i / 4) + 2 t + i % 2
 void EmulatedMachine::Multiply(const ProductKind& kind, WarpGroup& group, Thread* lanes) {
-  constexpr int kRows = 64, kDepthBytes = 32;
-  const int depth = kDepthBytes * 8 / kind.bits, per_register = 32 / kind.bits;
+  constexpr int kRows = 64, kDepthBits = 32 * 8;
+  const int depth = kDepthBits / kind.bits, per_register = 32 / kind.bits;
   const auto input = [&](int lane) { return static_cast<const ProductInput*>(lanes[lane].in); };
   const ColumnsDescriptor descriptor(input(0)->columns);
-  if (const std::string fault = descriptor.Fault(); !fault.empty()) Fail(std::string(kind.what) + ": " + fault);
+  if (const std::string fault = descriptor.Fault(kind.transposed); !fault.empty()) {
+    Fail(std::string(kind.what) + ": " + fault);
+  }
   WarpGroup::Reading reading{{}, lanes[0].products.commits(), kGroupLanes};
   std::vector<double> b(static_cast<size_t>(kind.columns * depth));    // [columns, depth]
   std::vector<bool> is_zero(static_cast<size_t>(kind.columns), true);  // columns, of which many are
-  for (int column = 0; column < kind.columns; ++column) {
-    for (int chunk = 0; chunk < kDepthBytes / 16; ++chunk) {
-      const int64_t at = descriptor.Address(column, chunk);
+  // Lines of memory: columns of B, or its rows.
+  const int lines = kind.transposed ? depth : kind.columns, per_chunk = 16 * 8 / kind.bits;
+  const int chunks = (kind.transposed ? kind.columns : depth) / per_chunk;
+  for (int line = 0; line < lines; ++line) {
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      const int64_t at = kind.transposed ? descriptor.TransposedAddress(line, chunk) : descriptor.Address(line, chunk);
       if (at + 16 > shape_.shared_bytes) Fail(std::string(kind.what) + " beyond the block's shared memory");
       const std::string wrong =
           shadow_.CheckProduct(at, at + 16, AccessorOf(*running_, true), block_begin_, proxy_fences_);
       if (!wrong.empty()) Fail(wrong);
       shadow_.AddProducts(at, at + 16, 1);
       reading.chunks.push_back(at);
-      for (int i = 0; i < depth / 2; ++i) {
+      for (int i = 0; i < per_chunk; ++i) {
         uint32_t bits = 0;
         std::memcpy(&bits, shared_ + at + i * kind.bits / 8, static_cast<size_t>(kind.bits / 8));
         const double value = kind.value(bits);
-        b[static_cast<size_t>(column * depth + chunk * depth / 2 + i)] = value;
+        const int other = chunk * per_chunk + i;
+        const int column = kind.transposed ? other : line, k = kind.transposed ? line : other;
+        b[static_cast<size_t>(column * depth + k)] = value;
         if (value != 0) is_zero[static_cast<size_t>(column)] = false;
       }
     }

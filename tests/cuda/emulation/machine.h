@@ -116,6 +116,7 @@ struct ProductKind {
   int bits;
   double (*value)(uint32_t bits);
   float (*round)(double sum);
+  bool transposed = false;  // B's rows of memory are its rows, not its columns
 };
 void Product(const ProductKind& kind, Site site, float* d, const uint32_t* a, uint64_t columns, bool add);
 void FenceProducts();

@@ -191,19 +191,31 @@ void CheckLatent(const PagedCase& c) {
       [&](int64_t t, int64_t head, int64_t i) { return at(t, head, kNope + i); });
 }
 
-TEST(CudaAttentionTest, GroupedQueriesAgainstDouble) {
+// By warps, or by groups of four where the device has their products.
+class CudaAttentionTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (!SetWarpGroups(GetParam())) GTEST_SKIP() << DeviceName() << " has no products of groups of warps";
+  }
+  void TearDown() override { SetWarpGroups(false); }
+};
+INSTANTIATE_TEST_SUITE_P(Of, CudaAttentionTest, ::testing::Bool(),
+                         [](const auto& groups) { return groups.param ? "WarpGroups" : "Warps"; });
+
+TEST_P(CudaAttentionTest, GroupedQueriesAgainstDouble) {
   CheckGrouped({.heads = 4, .kv_heads = 2, .key_dim = 128, .position = 0, .rows = 1});
   CheckGrouped({.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 0, .rows = 65});
   CheckGrouped({.heads = 1, .kv_heads = 1, .key_dim = 128, .position = 63, .rows = 130, .spread = 8});
   CheckGrouped({.heads = 2, .kv_heads = 2, .key_dim = 128, .position = 100, .rows = 17});
+  CheckGrouped({.heads = 1, .kv_heads = 1, .key_dim = 128, .position = 300, .rows = 131});  // blocks that all rows see
 }
 
-TEST(CudaAttentionTest, HeadsOf64Numbers) {
+TEST_P(CudaAttentionTest, HeadsOf64Numbers) {
   CheckGrouped({.heads = 4, .kv_heads = 2, .key_dim = 64, .position = 0, .rows = 1});
   CheckGrouped({.heads = 2, .kv_heads = 1, .key_dim = 64, .position = 70, .rows = 140, .spread = 4});
 }
 
-TEST(CudaAttentionTest, WindowsAndSinks) {
+TEST_P(CudaAttentionTest, WindowsAndSinks) {
   for (const int64_t window : {1, 33, 64, 100, 129}) {
     CheckGrouped({.heads = 4, .kv_heads = 2, .key_dim = 64, .position = 5, .rows = 150, .window = window});
     CheckGrouped(
@@ -212,15 +224,16 @@ TEST(CudaAttentionTest, WindowsAndSinks) {
   CheckGrouped({.heads = 3, .kv_heads = 1, .key_dim = 64, .position = 63, .rows = 3, .sinks = true});
 }
 
-TEST(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
+TEST_P(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
   CheckLatent({.heads = 2, .kv_heads = 2, .key_dim = 192, .position = 0, .rows = 1});
   CheckLatent({.heads = 2, .kv_heads = 2, .key_dim = 192, .position = 0, .rows = 129});
   CheckLatent({.heads = 1, .kv_heads = 1, .key_dim = 192, .position = 127, .rows = 33, .spread = 8});
+  CheckLatent({.heads = 1, .kv_heads = 1, .key_dim = 192, .position = 260, .rows = 70});
 }
 
 // Keys and values in three parts that are computed separately and merged, as in context parallelism; rows before a part
 // see none of it.
-TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
+TEST_P(CudaAttentionTest, PartsMergedByTheirLogSums) {
   for (const int64_t window : {0, 70}) {
     const PagedCase c{
         .heads = 2, .kv_heads = 1, .key_dim = 128, .position = 30, .rows = 140, .window = window, .sinks = window > 0};
@@ -278,7 +291,7 @@ TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
 
 // Context parallelism with the stripes of two ranks. Each rank attends to its own stripes, then to the other's, some of
 // which come after all of its own; the total becomes the result.
-TEST(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
+TEST_P(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
   constexpr int64_t kTokens = 5 * kKvBlock - 17;
   constexpr int64_t kStripes[4][2] = {{0, 64}, {64, 128}, {128, 192}, {192, kTokens}};
   constexpr int kRankOf[4] = {0, 1, 1, 0};
@@ -344,8 +357,40 @@ TEST(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
   }
 }
 
+// Rows of a prompt that begins later: another place in the tile, other blocks that all of its rows see.
+TEST_P(CudaAttentionTest, BitsDoNotDependOnTheTile) {
+  constexpr int64_t kTokens = 300, kDim = 128, kBegin = 131, kRows = kTokens - kBegin;
+  const DeviceArray<uint16_t> queries(RandomBf16(kTokens * kDim, 1)), kv(RandomBf16(kTokens * kDim, 2));
+  const KvVectors vectors{kv.get(), nullptr, kKvBlock * kDim, kDim, kDim};
+  for (const int64_t window : {0, 70}) {
+    const DeviceArray<uint16_t> all(kTokens * kDim), some(kRows * kDim);
+    PrefillAttentionArgs args{.heads = 1,
+                              .kv_heads = 1,
+                              .key_dim = kDim,
+                              .value_dim = kDim,
+                              .scale = 0.0884f,
+                              .keys = vectors,
+                              .shared_keys = {},
+                              .values = vectors,
+                              .window = window,
+                              .rows = kTokens,
+                              .queries = queries.get(),
+                              .query_stride = kDim,
+                              .out = all.get(),
+                              .out_stride = kDim};
+    ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+    args.position = kBegin;
+    args.rows = kRows;
+    args.queries += kBegin * kDim;
+    args.out = some.get();
+    ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+    const std::vector<uint16_t> expected = all.Download(), got = some.Download();
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), expected.begin() + kBegin * kDim)) << "window " << window;
+  }
+}
+
 // Two heads of four, by pointers to the first of them: the same bits as among all four.
-TEST(CudaAttentionTest, SomeHeadsAtATime) {
+TEST_P(CudaAttentionTest, SomeHeadsAtATime) {
   constexpr int64_t kHeads = 4, kRows = 20, kDim = 128, kFirst = 1, kSome = 2;
   const DeviceArray<uint16_t> queries(RandomBf16(kRows * kHeads * kDim, 1)), kv(RandomBf16(kRows * kHeads * kDim, 2)),
       all(kRows * kHeads * kDim), some(kRows * kHeads * kDim);
@@ -377,7 +422,7 @@ TEST(CudaAttentionTest, SomeHeadsAtATime) {
   }
 }
 
-TEST(CudaAttentionTest, RefusesWhatItHasNoKernelFor) {
+TEST_P(CudaAttentionTest, RefusesWhatItHasNoKernelFor) {
   const DeviceArray<uint16_t> numbers(1024);
   const KvVectors vectors{numbers.get(), nullptr, 64 * 128, 128, 0};
   const PrefillAttentionArgs good{.heads = 1,

@@ -51,7 +51,9 @@ __global__ void MmaS8Kernel(const uint32_t* a, const uint32_t* b, int32_t* d) {
   StoreResult(operands, d);
 }
 
-template <bool kFp8, int kSums>
+enum class ProductOf { kE4M3, kBf16, kBf16Transposed };
+
+template <ProductOf kOf, int kSums>
 __global__ void ProductKernel(const uint32_t* a, const uint8_t* rows, int part, bool add, float* d) {
   BeginKernel();
   constexpr int kThreads = 128, kColumns = 2 * kSums, kChunks = kSwizzledRowBytes / 16;
@@ -69,11 +71,13 @@ __global__ void ProductKernel(const uint32_t* a, const uint8_t* rows, int part, 
   FenceWrites();
   __syncthreads();
   FenceProducts();
-  const uint64_t b = Further(SwizzledRows(shared), 32 * part);
-  if constexpr (kFp8) {
-    ProductE4M3(sums, operand, b, add);
+  const uint64_t b = SwizzledRows(shared);
+  if constexpr (kOf == ProductOf::kE4M3) {
+    ProductE4M3(sums, operand, Further(b, 32 * part), add);
+  } else if constexpr (kOf == ProductOf::kBf16) {
+    ProductBf16(sums, operand, Further(b, 32 * part), add);
   } else {
-    ProductBf16(sums, operand, b, add);
+    ProductBf16Transposed(sums, operand, Further(b, 16 * kSwizzledRowBytes * part), add);
   }
   CommitProducts();
   WaitProducts<0>(sums);
@@ -164,12 +168,12 @@ LaunchResult ProbeMmaS8(const uint32_t* a, const uint32_t* b, int32_t* d) {
   return Launch("mma s8", MmaS8Kernel, dim3(1), dim3(32), 0, nullptr, a, b, d);
 }
 LaunchResult ProbeProductE4M3(int columns, const uint32_t* a, const uint8_t* rows, int part, bool add, float* d) {
-  const auto kernel = columns == 16 ? ProductKernel<true, 8> : ProductKernel<true, 32>;
+  const auto kernel = columns == 16 ? ProductKernel<ProductOf::kE4M3, 8> : ProductKernel<ProductOf::kE4M3, 32>;
   return Launch("wgmma e4m3", kernel, dim3(1), dim3(128), columns * kSwizzledRowBytes, nullptr, a, rows, part, add, d);
 }
-LaunchResult ProbeProductBf16(const uint32_t* a, const uint8_t* rows, int part, bool add, float* d) {
-  return Launch("wgmma bf16", ProductKernel<false, 32>, dim3(1), dim3(128), 64 * kSwizzledRowBytes, nullptr, a, rows,
-                part, add, d);
+LaunchResult ProbeProductBf16(bool transposed, const uint32_t* a, const uint8_t* rows, int part, bool add, float* d) {
+  const auto kernel = transposed ? ProductKernel<ProductOf::kBf16Transposed, 32> : ProductKernel<ProductOf::kBf16, 32>;
+  return Launch("wgmma bf16", kernel, dim3(1), dim3(128), 64 * kSwizzledRowBytes, nullptr, a, rows, part, add, d);
 }
 LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers) {
   return Launch("ldmatrix", LoadMatrixKernel, dim3(1), dim3(32), 512, nullptr, rows, order, transposed, registers);

@@ -27,7 +27,8 @@ LaunchResult ProbeCopyAsync8(const uint8_t* from, const int32_t* valid_bytes, ui
 // D [64, columns] = A B, plus C with `add`. a: [128 lanes, 4]; rows: [columns, 128 bytes], of which B has bytes 32 part
 // .. 32 part + 31; d: [128 lanes, columns / 2], initially operand C.
 LaunchResult ProbeProductE4M3(int columns, const uint32_t* a, const uint8_t* rows, int part, bool add, float* d);
-LaunchResult ProbeProductBf16(const uint32_t* a, const uint8_t* rows, int part, bool add, float* d);  // 64 columns
+// 64 columns. Transposed: rows are [64, 64 columns], of which B is rows 16 part .. 16 part + 15.
+LaunchResult ProbeProductBf16(bool transposed, const uint32_t* a, const uint8_t* rows, int part, bool add, float* d);
 
 // n elements each.
 LaunchResult ProbePackBf16(const float* low, const float* high, int64_t n, uint32_t* out);

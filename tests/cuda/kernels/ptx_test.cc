@@ -110,8 +110,9 @@ TEST(PtxTest, MmaS8IsExact) {
   }
 }
 
-// A product of four warps: A's elements are codes of `bits`, row-major [64, depth], rows' those of 128 bytes a column.
-void CheckProduct(int bits, int columns, double (*value)(uint32_t code), int roundings,
+// A product of four warps: A's elements are codes of `bits`, row-major [64, depth], rows' those of 128 bytes a column,
+// or transposed a row of B.
+void CheckProduct(int bits, int columns, bool transposed, double (*value)(uint32_t code), int roundings,
                   const std::function<LaunchResult(const uint32_t*, const uint8_t*, int, bool, float*)>& probe) {
   const int depth = 256 / bits, per_register = 32 / bits, bytes = bits / 8;
   std::mt19937 random(6);
@@ -149,8 +150,9 @@ void CheckProduct(int bits, int columns, double (*value)(uint32_t code), int rou
         double sum = add ? c[at] : 0, magnitude = std::fabs(sum);
         for (int k = 0; k < depth; ++k) {
           uint32_t element = 0;
-          std::memcpy(&element, &rows[static_cast<size_t>(column * 128 + part * 32 + k * bytes)],
-                      static_cast<size_t>(bytes));
+          const int of_b =
+              transposed ? (part * depth + k) * 128 + column * bytes : column * 128 + part * 32 + k * bytes;
+          std::memcpy(&element, &rows[static_cast<size_t>(of_b)], static_cast<size_t>(bytes));
           const double term = value(a[static_cast<size_t>(row * depth + k)]) * value(element);
           sum += term;
           magnitude += std::fabs(term);
@@ -166,12 +168,14 @@ TEST(PtxTest, ProductsOfWarpGroups) {
   SetWarpGroups(false);
   const auto e4m3 = [](uint32_t code) { return double{FromE4M3(static_cast<uint8_t>(code))}; };
   for (const int columns : {16, 64}) {
-    CheckProduct(8, columns, e4m3, 33 << 11,
+    CheckProduct(8, columns, false, e4m3, 33 << 11,
                  [columns](auto... operands) { return ProbeProductE4M3(columns, operands...); });
   }
-  CheckProduct(
-      16, 64, [](uint32_t code) { return double{FromBf16(static_cast<uint16_t>(code))}; }, kMmaRoundings,
-      ProbeProductBf16);
+  for (const bool transposed : {false, true}) {
+    CheckProduct(
+        16, 64, transposed, [](uint32_t code) { return double{FromBf16(static_cast<uint16_t>(code))}; }, kMmaRoundings,
+        [transposed](auto... operands) { return ProbeProductBf16(transposed, operands...); });
+  }
 }
 
 TEST(PtxTest, LoadMatrix) {

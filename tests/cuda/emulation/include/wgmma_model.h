@@ -34,5 +34,9 @@ inline void ProductBf16(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool
                         std::source_location site = std::source_location::current()) {
   emulation::Product({"wgmma.bf16", 64, 16, Bf16Value, CutToFloat}, site, d, a, b, add);
 }
+inline void ProductBf16Transposed(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add,
+                                  std::source_location site = std::source_location::current()) {
+  emulation::Product({"wgmma.bf16, transposed", 64, 16, Bf16Value, CutToFloat, true}, site, d, a, b, add);
+}
 
 }  // namespace moestro::cuda
