@@ -24,10 +24,12 @@ TokenStream::Event EndOf(const text::grammar::TokenConstraint& constraint) {
 absl::Status StepRunner::Run(const Batch& batch) {
   const StepPlan plan = Plan(batch);
   const auto start = std::chrono::steady_clock::now();
-  absl::Status status = Forward(batch, plan.rows);
+  std::vector<Output> outputs;
+  absl::Status status = Forward(batch, plan.rows, outputs);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (status.ok()) chunk_sizer_.Note(plan.decode_rows, plan.prompt_rows, seconds);
-  metrics_.Observe(plan, batch.size(), seconds);
+  metrics_.Observe(plan, batch.size(), seconds);  // first: whoever sees a request's end sees all its steps counted
+  if (status.ok()) AdvanceAll(batch, plan.rows, outputs);
   if (absl::IsUnavailable(status)) return status;
   if (status.ok() || absl::IsCancelled(status)) return absl::OkStatus();
   return StepHalves(batch, plan.rows, std::move(status));
@@ -44,7 +46,9 @@ absl::Status StepRunner::StepHalves(std::span<const std::shared_ptr<Sequence>> b
     const auto half = batch.subspan(begin, count);
     const auto its_rows = rows.subspan(begin, count);
     if (std::ranges::all_of(its_rows, [](int64_t n) { return n == 0; })) continue;
-    absl::Status status = Forward(half, its_rows);
+    std::vector<Output> outputs;
+    absl::Status status = Forward(half, its_rows, outputs);
+    if (status.ok()) AdvanceAll(half, its_rows, outputs);
     if (absl::IsUnavailable(status)) return status;
     if (status.ok() || absl::IsCancelled(status)) continue;
     MOE_RETURN_IF_ERROR(StepHalves(half, its_rows, std::move(status)));
@@ -60,7 +64,8 @@ StepPlan StepRunner::Plan(const Batch& batch) {
   return PlanStep(pending, chunk);
 }
 
-absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows) {
+absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows,
+                                 std::vector<Output>& outputs) {
   std::vector<model::EngineRow> engine_rows;
   std::vector<size_t> sequence_of;  // by engine row
   std::vector<kv::KvPages> pages;
@@ -81,7 +86,7 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
   }
   if (trace_ != nullptr) trace_->Begin(traced);
   // Kept until the whole pass succeeds: all sequences of the step advance, or none.
-  std::vector<Output> outputs(batch.size());
+  outputs.resize(batch.size());
   const auto interrupted = [&] {
     heartbeat_.Beat();
     if (cores_ != nullptr) metrics_.workers.Set(cores_->Follow());
@@ -109,9 +114,16 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
         std::chrono::duration<double>(std::chrono::steady_clock::now() - computed).count());
   }
   for (size_t i = 0; i < batch.size(); ++i) {
-    if (rows[i] > 0) Advance(*batch[i], rows[i], outputs[i]);
+    if (!outputs[i].logits.empty()) Sample(*batch[i], outputs[i]);
   }
   return absl::OkStatus();
+}
+
+void StepRunner::AdvanceAll(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows,
+                            std::vector<Output>& outputs) {
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (rows[i] > 0) Advance(*batch[i], rows[i], outputs[i]);
+  }
 }
 
 // The masks depend on tokens that are already known. A constraint keeps its last one until Accept wants it.
@@ -147,15 +159,23 @@ void StepRunner::Advance(Sequence& sequence, int64_t rows, const Output& output)
   Accept(sequence, output);
 }
 
-void StepRunner::Accept(Sequence& sequence, const Output& output) {
-  Continuation& next = sequence.next;
-  absl::StatusOr<Token> token = output.token;
-  if (next.constraint != nullptr) {
-    const auto allowed = next.constraint->Mask();
-    if (!allowed.ok()) return sequence.End(leases_, Annotate(allowed.status(), "constraint"));
-    if ((*allowed)->empty()) return sequence.End(leases_, EndOf(*next.constraint));
-    token = model::SampleNext(output.logits, sequence.lease->tokens, next.sampling, next.index, (*allowed)->words());
+void StepRunner::Sample(const Sequence& sequence, Output& output) {
+  const Continuation& next = sequence.next;
+  const auto allowed = next.constraint->Mask();
+  if (!allowed.ok()) {
+    output.token = Annotate(allowed.status(), "constraint");
+  } else if ((*allowed)->empty()) {
+    output.end = EndOf(*next.constraint);
+  } else {
+    output.token =
+        model::SampleNext(output.logits, sequence.lease->tokens, next.sampling, next.index, (*allowed)->words());
   }
+}
+
+void StepRunner::Accept(Sequence& sequence, const Output& output) {
+  if (output.end) return sequence.End(leases_, *output.end);
+  Continuation& next = sequence.next;
+  const absl::StatusOr<Token>& token = output.token;
   if (!token.ok()) return sequence.End(leases_, token.status());
   metrics_.generated_tokens.Increment();
   if (std::ranges::find(next.stop_ids, token->id) != next.stop_ids.end()) {

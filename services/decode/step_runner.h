@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,11 +48,17 @@ class StepRunner {
   // those of thousands of sequences are never held together.
   struct Output {
     absl::StatusOr<Token> token = Token{};
-    std::vector<float> logits = {};  // with a constraint, whose mask may still be computed
+    std::vector<float> logits = {};              // with a constraint, whose mask may still be computed
+    std::optional<TokenStream::Event> end = {};  // instead of a token: none can follow
   };
 
   StepPlan Plan(const Batch& batch);
-  absl::Status Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows);
+  // Computes the batch's rows. Nobody hears of it, and nothing has changed if it fails.
+  absl::Status Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows,
+                       std::vector<Output>& outputs);
+  // What Forward has computed is told, and counts.
+  void AdvanceAll(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows,
+                  std::vector<Output>& outputs);
   // After a failure of all together, none of which has advanced: one bad sequence must not fail its neighbours, so each
   // half is stepped alone, down to the sequences that fail.
   absl::Status StepHalves(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows,
@@ -61,6 +68,8 @@ class StepRunner {
   static std::future<void> FindMasks(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows);
   void EndTrace();
   void Advance(Sequence& sequence, int64_t rows, const Output& output);
+  // Of a sequence with a constraint, whose mask is there.
+  static void Sample(const Sequence& sequence, Output& output);
   void Accept(Sequence& sequence, const Output& output);
 
   ForwardPass& forward_;

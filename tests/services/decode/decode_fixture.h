@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "services/decode/decode_loop.h"
 #include "tests/support/engine_node.h"
+#include "tests/support/hang.h"
 
 namespace moestro::decode {
 
@@ -27,7 +29,7 @@ struct DecodeOutcome {
 inline DecodeOutcome Collect(TokenStream& stream) {
   DecodeOutcome outcome;
   while (true) {
-    const auto event = stream.Next(std::chrono::seconds(60));
+    const auto event = stream.Next(kHang);
     if (!event) {
       ADD_FAILURE() << "no event";
       return outcome;
@@ -88,6 +90,33 @@ inline DecodeOutcome RunAlone(EngineNode& node, const std::vector<int32_t>& prom
   return outcome;
 }
 
+// Another pass, whose steps wait while it is closed: so what a test enqueues meanwhile meets in one step.
+class GatedForward final : public ForwardPass {
+ public:
+  explicit GatedForward(ForwardPass& forward) : forward_(forward) {}
+  const weights::ModelSpec& spec() const override { return forward_.spec(); }
+  int64_t max_rows() const override { return forward_.max_rows(); }
+  absl::Status Forward(const model::ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override {
+    {
+      MutexLock lock(mutex_);
+      while (closed_) changed_.wait(lock);
+    }
+    return forward_.Forward(batch, interrupted, on_logits);
+  }
+  void SetClosed(bool closed) {
+    MutexLock lock(mutex_);
+    closed_ = closed;
+    changed_.notify_all();
+  }
+
+ private:
+  ForwardPass& forward_;
+  Mutex mutex_;
+  Condition changed_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
 struct DecodeNodeOptions {
   int max_batch = 4;
   int64_t max_chunk = 16;
@@ -111,7 +140,8 @@ class DecodeNode {
                   : SharedCores::Open(options.cores, SharedCores::Role::kDecode, node.workers()).value()),
         leases(node.pool(), options.reserve_ahead),
         forward(node.engine()),
-        loop(forward, node.pool(), leases, metrics,
+        gate(forward),
+        loop(gate, node.pool(), leases, metrics,
              {.max_batch = options.max_batch,
               .chunks = {.bound_seconds = options.bound_seconds, .max_rows = options.max_chunk},
               .lent_device = options.lent_device,
@@ -124,6 +154,7 @@ class DecodeNode {
   DecodeMetrics metrics{registry};
   LeaseTable leases;
   CpuForward forward;
+  GatedForward gate;
   DecodeLoop loop;
 };
 

@@ -121,7 +121,7 @@ class Clients {
     }
     if (!stream.ok()) return stream.status();
     while (!cancelled()) {
-      const auto event = (*stream)->Next(std::chrono::seconds(60));
+      const auto event = (*stream)->Next(kHang);
       if (!event) return absl::DeadlineExceededError("no event");
       if (const auto* token = std::get_if<Token>(&*event)) emit(*token);
       if (const auto* error = std::get_if<absl::Status>(&*event)) return *error;

@@ -161,7 +161,7 @@ TEST_F(DecodeLoopTest, AFrequencyPenaltyWithoutMeasureForbidsRepetition) {
   next.sampling = {.frequency_penalty = 1e6f, .logit_bias = {{kNanToken, -1e9f}}, .top_logprobs = 3};
   const auto stream = *node_.loop.Prompt(Reserve(Tokens(5)), next);
   std::set<int32_t> seen;
-  while (const auto event = stream->Next(std::chrono::seconds(60))) {
+  while (const auto event = stream->Next(kHang)) {
     if (std::holds_alternative<FinishReason>(*event)) break;
     const auto* token = std::get_if<Token>(&*event);
     if (token == nullptr) continue;
@@ -208,10 +208,18 @@ TEST_F(DecodeLoopTest, APoisonedPageFailsOneRequestOnly) {
   EXPECT_EQ(Collect(**node_.loop.Prompt(again, Next(5))).ids, expected.ids);
 }
 
+TEST_F(DecodeLoopTest, WhoSeesTheEndSeesAllStepsCounted) {
+  for (int i = 1; i <= 50; ++i) {
+    Collect(*Prompt(Tokens(2), 1));
+    ASSERT_EQ(node_.metrics.steps.Value(), i);
+    ASSERT_EQ(node_.metrics.prompt_tokens.Value(), 2 * i);
+  }
+}
+
 TEST_F(DecodeLoopTest, RemoveGivesThePagesBack) {
   const auto lease = Reserve(Tokens(5));
   const auto stream = *node_.loop.Prompt(lease, Next(190));
-  ASSERT_TRUE(stream->Next(std::chrono::seconds(60)));
+  ASSERT_TRUE(stream->Next(kHang));
   node_.loop.Remove(stream);
   EXPECT_FALSE(node_.leases.Check(*lease).ok());
   EXPECT_EQ(node_.node.pool().stats().leased_pages, 0);
@@ -251,8 +259,10 @@ TEST(DecodeLoopPreemptionTest, AYoungerSequenceEndsWithAbortedAndTheOlderFinishe
     const auto lease = *node.leases.Reserve({.tokens = {token}, .max_tokens = 150, .arrival = arrival});
     return *node.loop.Prompt(lease, {.max_tokens = 150});
   };
+  node.gate.SetClosed(true);  // or the younger may end before the older begins
   const auto younger = prompt(60, 2);
   const auto older = prompt(50, 1);
+  node.gate.SetClosed(false);
   const DecodeOutcome first = Collect(*older);
   const DecodeOutcome second = Collect(*younger);
   EXPECT_EQ(first.ids, RunAlone(alone, {50}, 150, {}).ids);
@@ -274,8 +284,10 @@ TEST(DecodeLoopPreemptionTest, OfTwoThatArrivedAlikeOneIsPreemptedBeforeTheStep)
   };
   const auto first = reserve(older_prompt);
   const auto second = reserve({60});
+  node.gate.SetClosed(true);
   const auto younger = *node.loop.Prompt(second, {.max_tokens = 100});
   const auto older = *node.loop.Prompt(first, {.max_tokens = 100});
+  node.gate.SetClosed(false);
   EXPECT_EQ(Collect(*older).ids, RunAlone(alone, older_prompt, 100, {}).ids);
   EXPECT_TRUE(absl::IsAborted(Collect(*younger).error));
   EXPECT_FALSE(younger->Next(std::chrono::milliseconds(0)).has_value()) << "after an end nothing follows";

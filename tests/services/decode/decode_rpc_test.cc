@@ -85,7 +85,7 @@ class DecodeRpcTest : public testing::Test {
 
   EngineNode alone_{256};
   DecodeNode decode_{{.max_chunk = 32, .page_count = 6}};
-  DecodeRpc rpc_{decode_.registry, std::chrono::seconds(60)};
+  DecodeRpc rpc_{decode_.registry, kHang};
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<v1::DecodeService::Stub> stub_;
 };
@@ -150,8 +150,11 @@ TEST_F(DecodeRpcTest, APreemptedSessionEndsWithAborted) {
   ASSERT_TRUE(in_prefill.Reserve({60}, 300, 3));
   Session older(*stub_);
   ASSERT_TRUE(older.Reserve({70}, 300, 1));
+  decode_.gate.SetClosed(true);  // or the younger may end before the older begins
   younger.Prompt(300);
   older.Prompt(300);
+  while (decode_.metrics.waiting.Value() + decode_.metrics.batch_size.Value() < 2) std::this_thread::yield();
+  decode_.gate.SetClosed(false);
   EXPECT_TRUE(older.Finish().ok());
   EXPECT_EQ(older.ids, RunAlone(alone_, {70}, 300, {}).ids);
   const grpc::Status status = younger.Finish();

@@ -68,7 +68,7 @@ TEST_F(HybridLoopTest, CancellingAStreamLeavesTheOthersTokensUnchanged) {
     const auto neighbour = Start(Prompt(3), 150);
     const auto stream = Start(Prompt(1), 60);
     for (int i = 0; i < cancelled_after; ++i) {
-      while (!std::holds_alternative<Token>(neighbour->Next(std::chrono::seconds(60)).value())) {
+      while (!std::holds_alternative<Token>(neighbour->Next(kHang).value())) {
       }
     }
     loop_.Remove(neighbour);
