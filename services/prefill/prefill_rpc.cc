@@ -31,8 +31,10 @@ PrefillJob ToJob(const v1::RunRequest& request) {
 // Scores are sent in messages of this many positions: large enough to be cheap, small enough to show progress.
 constexpr int kScoresPerMessage = 64;
 
+}  // namespace
+
 // Writes events to the stream, and records when the caller is gone.
-class EventWriter {
+class PrefillRpc::EventWriter {
  public:
   explicit EventWriter(grpc::ServerWriter<v1::RunResponse>& writer) : writer_(writer) {}
 
@@ -68,8 +70,6 @@ class EventWriter {
   v1::RunResponse scores_;
   bool open_ = true;
 };
-
-}  // namespace
 
 void PrefillRpc::Serve(PrefillRunner* runner, text::grammar::VocabularyGrammars* grammars, kv::KvOrigin origin) {
   origin_ = std::move(origin);
@@ -124,16 +124,22 @@ absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::RunRe
   metrics_.running.Set(1);
   if (request.whole_machine()) metrics_.whole_machine.Increment();
   const Clock::time_point start = Clock::now();
-  const absl::Status status = RunNow(context, request, job, writer);
-  BetweenPrompts();
-  metrics_.running.Set(0);
+  EventWriter events(writer);
+  bool fp8_activations = false;
+  const absl::StatusOr<std::optional<Token>> token = RunNow(context, request, job, events, fp8_activations);
   const double seconds = SecondsSince(start);
+  metrics_.running.Set(0);
   metrics_.seconds.Observe(seconds);
-  if (status.ok()) {
+  if (token.ok()) {
     spdlog::info("[{}] prefill done: {:.3f} s after {:.3f} s in the queue", request.request_id(), seconds,
                  queue_seconds);
+    // Last: whoever reads it finds the prompt counted.
+    if (*token) events.FirstToken(**token, fp8_activations);
+    events.FlushScores();
   }
-  return status;
+  BetweenPrompts();
+  MOE_RETURN_IF_ERROR(token.status());
+  return events.status();
 }
 
 void PrefillRpc::Tick() {
@@ -166,15 +172,14 @@ absl::Status PrefillRpc::Constrain(const v1::RunRequest& request, PrefillJob& jo
   return absl::OkStatus();
 }
 
-absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunRequest& request, const PrefillJob& job,
-                                grpc::ServerWriter<v1::RunResponse>& writer) {
+absl::StatusOr<std::optional<Token>> PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunRequest& request,
+                                                        const PrefillJob& job, EventWriter& events,
+                                                        bool& fp8_activations) {
   KvLease granted = FromProto(request.lease());
   MOE_ASSIGN_OR_RETURN(auto pool, Pool(granted.pool));
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<kv::LeaseWriter> lease,
                        kv::LeaseWriter::Acquire(std::move(pool), granted.slot, granted.id, std::move(granted.pages)));
-  EventWriter events(writer);
   int64_t computed = lease->valid_tokens();
-  bool fp8_activations = false;
   spdlog::info("[{}] prefill: {} tokens, {} of them already computed{}{}", request.request_id(),
                request.token_ids_size(), computed, request.has_score() ? ", all scored" : "",
                request.whole_machine() ? ", on the whole machine" : "");
@@ -213,10 +218,7 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
     MOE_RETURN_IF_ERROR(events.status());
     return CallStatus(context);
   };
-  MOE_ASSIGN_OR_RETURN(const std::optional<Token> token, runner_.load()->Run(job, *lease, interrupted, handlers));
-  if (token) events.FirstToken(*token, fp8_activations);
-  events.FlushScores();
-  return events.status();
+  return runner_.load()->Run(job, *lease, interrupted, handlers);
 }
 
 absl::StatusOr<std::shared_ptr<const kv::KvPoolMapping>> PrefillRpc::Pool(const std::string& name) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,13 +46,16 @@ class PrefillRpc final : public v1::PrefillService::Service {
   void Tick();
 
  private:
+  class EventWriter;
+
   absl::Status RunQueued(grpc::ServerContext& context, const v1::RunRequest& request,
                          grpc::ServerWriter<v1::RunResponse>& writer);
   // REQUIRES: the caller holds the turn.
   void BetweenPrompts();
   absl::Status Constrain(const v1::RunRequest& request, PrefillJob& job) const;
-  absl::Status RunNow(grpc::ServerContext& context, const v1::RunRequest& request, const PrefillJob& job,
-                      grpc::ServerWriter<v1::RunResponse>& writer);
+  // The first token; nullopt for scores. `fp8_activations`: set if inputs were rounded.
+  absl::StatusOr<std::optional<Token>> RunNow(grpc::ServerContext& context, const v1::RunRequest& request,
+                                              const PrefillJob& job, EventWriter& events, bool& fp8_activations);
   // The pool's mapping, opened again when decode has restarted.
   absl::StatusOr<std::shared_ptr<const kv::KvPoolMapping>> Pool(const std::string& name);
 
