@@ -79,7 +79,8 @@ absl::Status RequestRunner::Generate(Read<GenerateInput> read, const CallPeers& 
   const absl::Status status = RunGenerate(read, call, replies, request_id, summary);
   LogEnd(request_id, "generate", status, summary);
   environment_.metrics.CountRequest(RequestKind::kGenerate, status, summary);
-  return status;
+  MOE_RETURN_IF_ERROR(status);
+  return replies.Finished(summary);  // last: whoever reads it finds the request counted and its name free
 }
 
 absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies,
@@ -114,7 +115,7 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
   MOE_RETURN_IF_ERROR(sink.Flush());
   summary.stop_text = sink.stop_text();
   if (!summary.stop_text.empty()) summary.reason = FinishReason::kStop;
-  return replies.Finished(summary);
+  return absl::OkStatus();
 }
 
 absl::Status RequestRunner::Score(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores) {

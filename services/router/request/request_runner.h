@@ -75,7 +75,7 @@ class RequestRunner {
   absl::StatusOr<std::string> Detokenize(Read<DetokenizeInput> read, size_t bytes, const CancelCheck& check);
 
  private:
-  // `request_id` becomes the client's own if it has set one.
+  // All but the last reply. `request_id` becomes the client's own if it has set one.
   absl::Status RunGenerate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies,
                            std::string& request_id, RequestSummary& summary);
   absl::Status RunScore(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores,

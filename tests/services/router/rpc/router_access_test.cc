@@ -42,7 +42,7 @@ class RouterAccessTest : private Keys, public RouterRpcTest {
   };
   Outcome Ask(const std::string& name, const std::string& value, uint32_t max_tokens = 2) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    context.set_deadline(std::chrono::system_clock::now() + kHang);
     if (!name.empty()) context.AddMetadata(name, value);
     const auto reader = over_tcp_->Generate(&context, Request(max_tokens));
     v1::GenerateResponse reply;

@@ -25,6 +25,7 @@
 #include "services/router/rpc/weight_follower.h"
 #include "tests/services/router/fake_node.h"
 #include "tests/services/router/tiny_tokenizer.h"
+#include "tests/support/hang.h"
 
 namespace moestro::router {
 // The fakes' model: a lower-case letter that depends on all tokens before it.
@@ -53,10 +54,18 @@ struct FakePool {
   std::atomic<int> preemptions_left{0};
   std::atomic<bool> preempt_in_prefill{false};                  // the next lease
   std::atomic<bool> prefill_hangs{false}, decode_hangs{false};  // the next call that comes by, until it is cancelled
+  std::atomic<int64_t> decode_hangs_at{-1};                     // the same, of a session with so many tokens; -1: none
   std::atomic<int> hangs{0};                                    // calls that did or do
 
   void HangIfAsked(const grpc::ServerContext& context, std::atomic<bool>& asked) {
-    if (!asked.exchange(false)) return;
+    if (asked.exchange(false)) Hang(context);
+  }
+  void HangIfAsked(const grpc::ServerContext& context, int64_t tokens) {
+    if (decode_hangs_at.compare_exchange_strong(tokens, -1)) Hang(context);
+  }
+
+ private:
+  void Hang(const grpc::ServerContext& context) {
     ++hangs;
     while (!context.IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -201,7 +210,7 @@ class FakeDecode final : public v1::DecodeService::Service {
     for (uint32_t i = 0; i < max_tokens; ++i) {
       if (pool_.preempt_after > 0 && i == pool_.preempt_after && pool_.preemptions_left-- > 0) return Preempted();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      pool_.HangIfAsked(context, pool_.decode_hangs);
+      pool_.HangIfAsked(context, i);
       if (context.IsCancelled()) return grpc::Status::CANCELLED;
       tokens.push_back(NextToken(tokens));
       reply.mutable_token()->set_id(tokens.back());
@@ -250,8 +259,11 @@ class FakeStore final : public v1::WeightStoreService::Service {
 };
 
 inline bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return condition();
+  for (const auto end = std::chrono::steady_clock::now() + kHang; std::chrono::steady_clock::now() < end;) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
 }
 
 class RouterRpcTest : public ::testing::Test {
@@ -264,12 +276,12 @@ class RouterRpcTest : public ::testing::Test {
         metrics_(registry_),
         peers_(Address("prefill"), Address("decode")),
         roles_([this](Role role) { return peers_.Ping(role); }, [this](Role role) { peers_.CutOff(role); }, clock_,
-               std::chrono::seconds(10)),
+               kHang),
         queue_(16),
-        policy_({.chunked_below_tokens = kChunkedBelow}, clock_),
+        policy_({.chunked_below_tokens = kChunkedBelow}, still_clock_),
         runner_(board_, {roles_, queue_, policy_, metrics_, clock_}, {}, [this] { return ++random_; }),
-        slow_clients_({}, slow_clock_, metrics_.clients_stalled, metrics_.clients_behind),
-        access_(keys_file, registry_, clock_),
+        slow_clients_({}, still_clock_, metrics_.clients_stalled, metrics_.clients_behind),
+        access_(keys_file, registry_, still_clock_),
         service_(MakeInferenceService(registry_, runner_, board_, peers_, slow_clients_, access_)) {
     EXPECT_EQ(access_.Load(), absl::OkStatus());
     spdlog::set_level(spdlog::level::off);
@@ -326,7 +338,7 @@ class RouterRpcTest : public ::testing::Test {
   // `on_text` may break things while the answer comes.
   grpc::Status Generate(const v1::GenerateRequest& request, std::string& text, v1::GenerateResponse::Finished& finished,
                         const std::function<void(grpc::ClientContext&)>& on_text = nullptr,
-                        std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+                        std::chrono::milliseconds timeout = kHang) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeout);
     const auto reader = client_->Generate(&context, request);
@@ -348,6 +360,8 @@ class RouterRpcTest : public ::testing::Test {
   FakePrefill prefill_;
   FakeDecode decode_;
   SteadyClock clock_;
+  // Of whatever says or limits how much time has passed: none does, but what a test lets pass.
+  testing::FakeRequestClock still_clock_;
   MetricsRegistry registry_;
   RouterMetrics metrics_;
   ModelBoard board_;
@@ -357,7 +371,6 @@ class RouterRpcTest : public ::testing::Test {
   PathPolicy policy_;
   std::atomic<uint64_t> random_{0};
   RequestRunner runner_;
-  testing::FakeRequestClock slow_clock_;
   SlowClients slow_clients_;
   AccessControl access_;
   std::shared_ptr<grpc::Service> service_;

@@ -91,6 +91,7 @@ TEST_F(RouterRpcTest, AbortsByTheClientsId) {
   };
   v1::GenerateRequest request = Request(900);
   request.set_request_id("mine");
+  pool_.decode_hangs_at = 10;  // or the request may end before the others are answered
   std::string text;
   v1::GenerateResponse::Finished finished;
   bool aborted = false;
@@ -110,6 +111,48 @@ TEST_F(RouterRpcTest, AbortsByTheClientsId) {
   EXPECT_TRUE(Eventually([&] { return abort("mine") == grpc::StatusCode::NOT_FOUND; }));
   EXPECT_TRUE(Generate(Request(3), text, finished).ok());
   EXPECT_EQ(started_.request_id().size(), 32u);
+}
+
+// Whoever has the last reply may look at the metrics, and use the name again.
+TEST_F(RouterRpcTest, TheLastReplyComesWhenTheRequestIsCountedAndItsNameFree) {
+  class Replies final : public GenerateReplies {
+   public:
+    explicit Replies(std::function<void()> finished) : finished_(std::move(finished)) {}
+    absl::Status Started(const std::string&, uint32_t, const AdmissionNotice&) override { return absl::OkStatus(); }
+    absl::Status Prefill(const PrefillProgress&) override { return absl::OkStatus(); }
+    absl::Status Tokens(const std::vector<Token>&, const std::string&) override { return absl::OkStatus(); }
+    absl::Status Finished(const RequestSummary&) override {
+      finished_();
+      return absl::OkStatus();
+    }
+
+   private:
+    const std::function<void()> finished_;
+  };
+  const std::shared_ptr<Tenant> tenant = *access_.Identify({});
+  const ClientCall client;
+  const auto prefill = peers_.Prefill(client);
+  const auto decode = peers_.Decode(client);
+  int finished = 0;
+  Replies replies([&] {
+    ++finished;
+    EXPECT_THAT(registry_.Text(), HasSubstr("moestro_request_seconds_count{role=\"router\"} 1\n"));
+    EXPECT_TRUE(absl::IsNotFound(runner_.Abort(*tenant, "mine")));
+  });
+  const auto read = [](const ServedModel&) -> absl::StatusOr<GenerateInput> {
+    GenerateInput input;
+    input.prompt = TokenList{'x', 'y'};
+    input.max_tokens = 3;
+    input.request_id = "mine";
+    return input;
+  };
+  const CallPeers call{.prefill = *prefill,
+                       .decode = *decode,
+                       .check = [&] { return client.Check(); },
+                       .cancel = [] {},
+                       .tenant = tenant};
+  EXPECT_EQ(runner_.Generate(read, call, replies), absl::OkStatus());
+  EXPECT_EQ(finished, 1);
 }
 
 // It does not wait for the role that computes.
