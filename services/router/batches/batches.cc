@@ -112,8 +112,6 @@ void Batches::RunLine(const std::string& tenant, Line& line) {
     RunFirst(id, line);
     lock.lock();
     if (!batches_.at(id).finished()) return;  // the process ends
-    line.waiting.pop_front();
-    metrics_.unfinished.Decrement();
     ForgetOld(tenant);
   }
 }
@@ -228,11 +226,12 @@ absl::Status Batches::Finish(const std::string& id, const batch::RequestFile& fi
       SetFailed(changed, {OneError(answered)});
     }
   }));
-  // Under the lock: who sees the end sees it counted.
+  // Under the lock: who sees the end sees it counted, and its place free.
   (answered.ok()                 ? metrics_.completed
    : absl::IsCancelled(answered) ? metrics_.cancelled
                                  : metrics_.refused)
       .Increment();
+  LeaveLine(batch);
   ::unlink(JournalOf(id).c_str());
   metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
   spdlog::info("{}: {} answered, {} failed of {}", id, batch.completed, batch.failed, batch.total);
@@ -245,6 +244,7 @@ void Batches::Fail(const std::string& id, std::vector<batch::LineError> errors) 
   BatchRecord& batch = batches_.at(id);
   metrics_.refused.Increment();
   SetFailed(batch, std::move(errors));
+  LeaveLine(batch);
   const absl::Status status = records_.Write(id, batch.ToRecord());
   if (!status.ok()) spdlog::error("{}: {}", id, std::string(status.message()));
 }
@@ -265,6 +265,10 @@ absl::Status Batches::ChangeLocked(BatchRecord& batch, const std::function<void(
   MOE_RETURN_IF_ERROR(records_.Write(batch.id, changed.ToRecord()));
   batch = std::move(changed);
   return absl::OkStatus();
+}
+
+void Batches::LeaveLine(const BatchRecord& batch) {
+  if (std::erase(lines_.at(batch.tenant).waiting, batch.id) > 0) metrics_.unfinished.Decrement();
 }
 
 void Batches::ForgetOld(const std::string& tenant) {
@@ -334,9 +338,8 @@ absl::StatusOr<BatchRecord> Batches::Cancel(const std::string& tenant, const std
     if (line.run != nullptr) line.run->Stop();
     return batch;
   }
-  std::erase(line.waiting, id);
   metrics_.cancelled.Increment();
-  metrics_.unfinished.Decrement();
+  LeaveLine(batch);
   return batch;
 }
 

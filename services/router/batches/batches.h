@@ -84,6 +84,8 @@ class Batches {
   absl::Status Change(const std::string& id, const std::function<void(BatchRecord&)>& change);
   absl::Status ChangeLocked(BatchRecord& batch, const std::function<void(BatchRecord&)>& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a batch that has ended.
+  void LeaveLine(const BatchRecord& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOld(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string JournalOf(const std::string& id) const { return folder_ + "/batches/" + id + ".journal"; }
 

@@ -155,6 +155,18 @@ TEST_F(BatchesTest, ABatchEndsWithAnOutputAndAFileOfErrors) {
   EXPECT_EQ(metrics_->completed.Value(), 1);
 }
 
+TEST_F(BatchesTest, WhoSeesTheEndFindsThePlaceFree) {
+  limits_.unfinished = 1;
+  Restart();
+  gate_.Open(200);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(WaitForEnd(Create(Line("a"))).status, BatchStatus::kCompleted);
+    ASSERT_EQ(metrics_->unfinished.Value(), 0);
+    ASSERT_EQ(WaitForEnd(Create("{\n")).status, BatchStatus::kFailed);
+    ASSERT_EQ(metrics_->unfinished.Value(), 0);
+  }
+}
+
 // A key that has filled what it may have must not fill the disk with results.
 TEST_F(BatchesTest, AKeyThatHasTooManyBytesBeginsNoMoreBatches) {
   const std::string input = Line("a");
@@ -181,8 +193,7 @@ TEST_F(BatchesTest, ACancelThatCouldNotBeWrittenMayBeRepeated) {
   EXPECT_FALSE(batches_->Cancel("alice", id).ok());
   std::filesystem::remove(partial);
   EXPECT_TRUE(batches_->Cancel("alice", id).ok());
-  for (int i = 0; i < 5000 && !Get(id).finished(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_EQ(Get(id).status, BatchStatus::kCancelled);
+  EXPECT_EQ(WaitForEnd(id).status, BatchStatus::kCancelled);
 }
 
 TEST_F(BatchesTest, ACancelOfOneThatWaitsThatCouldNotBeWrittenChangesNothing) {
