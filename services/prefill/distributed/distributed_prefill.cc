@@ -275,7 +275,7 @@ absl::Status DistributedPrefill::Watch(Shared& shared, absl::FunctionRef<absl::S
   const auto ranks = static_cast<int>(ranks_.size());
   const IndexRange rows{0, shared.split.tokens()};
   absl::Status interruption;
-  std::optional<SteadyClock::time_point> deadline;
+  std::optional<SteadyClock::time_point> failed_at;
   int64_t reported = 0;
   int64_t steps = 0;
   MutexLock lock(shared.mutex);
@@ -288,16 +288,18 @@ absl::Status DistributedPrefill::Watch(Shared& shared, absl::FunctionRef<absl::S
     for (; reported < layers; ++reported) {
       if (events.on_layer) events.on_layer(rows, events.first_layer + reported);
     }
-    if (!deadline) interruption = interrupted();
+    if (!failed_at) interruption = interrupted();
     lock.lock();
     if (shared.ended == ranks && reported == shared.layers_done) return interruption;
     if (shared.failure.ok()) shared.failure = interruption;
     if (!shared.failure.ok()) {
-      const bool stalled = interruption.ok() && absl::IsDeadlineExceeded(shared.failure);
+      const auto now = SteadyClock::now();
+      if (!failed_at) failed_at = now;
+      // The others have not been waited for in vain: they end, if the machine is not too busy to let them.
+      const bool stalled = interruption.ok() && absl::IsDeadlineExceeded(shared.failure) && shared.ended == ranks - 1;
       const std::chrono::duration<double> patience(stalled ? options_.stalled_patience_seconds
                                                            : options_.patience_seconds);
-      if (!deadline) deadline = SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(patience);
-      if (SteadyClock::now() >= *deadline) return interruption;
+      if (now - *failed_at >= patience) return interruption;
     }
     shared.changed.wait_for(lock, kPoll);
   }

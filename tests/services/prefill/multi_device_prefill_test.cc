@@ -200,7 +200,7 @@ TEST_F(MultiDevicePrefillTest, OneThatIsLeftComputesAloneAndNoneIsAnError) {
 }
 
 TEST_F(MultiDevicePrefillTest, OneThatHangsSitsOutUntilItLetsGo) {
-  timeout_seconds_ = 1;
+  timeout_seconds_ = 3;  // on a busy machine the others, too, may stand still for a second
   AddDevices(3);
   std::atomic<bool> over = false;
   On(1, "run: experts", [&] {

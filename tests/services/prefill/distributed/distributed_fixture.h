@@ -80,6 +80,7 @@ class DistributedTest : public StreamTest {
     int64_t ring_slots = 2;
     int64_t cached = 0;           // tokens before the prompt, computed by the resident engine
     double timeout_seconds = 30;  // sanitizers are slow
+    const device::Clock* clock = &device::SteadyClock();
     std::function<absl::Status()> check = {};
     AskingRankGroup::Ask ask = {};  // of all exchanges
   };
@@ -109,8 +110,8 @@ class DistributedTest : public StreamTest {
                                {.experts = setting.experts,
                                 .limits = {.dense_bytes = kDense, .ring_slots = setting.ring_slots},
                                 .new_group = [&](int ranks) -> std::unique_ptr<RankGroup> {
-                                  auto group =
-                                      NewInProcessRankGroup(ranks, {.timeout_seconds = setting.timeout_seconds});
+                                  auto group = NewInProcessRankGroup(
+                                      ranks, {.timeout_seconds = setting.timeout_seconds, .clock = setting.clock});
                                   if (!setting.ask) return group;
                                   return std::make_unique<AskingRankGroup>(std::move(group), setting.ask);
                                 }});
