@@ -3,13 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "common/text/utf8.h"
 #include "tests/services/router/tiny_tokenizer.h"
+#include "tests/support/thread_seconds.h"
 
 namespace moestro::router {
 namespace {
@@ -237,10 +237,10 @@ TEST(ModelTextTest, AGuardInTheContentIsKept) {
 TEST(ModelTextTest, AllGuardsOfAPlaneInTheContentAreKept) {
   const auto text = Make();
   const std::string content = "<" + PrivatePlane(0xF0000) + "|end|>";
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = ThreadCpuSeconds();
   EXPECT_EQ(text->Decode(Chat(*text, {{"user", content}}), true), "<|bos|><|user|>" + content + "<|assistant|>");
   // Over ten seconds if each candidate is looked for in the content by itself.
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_LT(ThreadCpuSeconds() - begin, 2);
 }
 
 TEST(ModelTextTest, ContentsThatLeaveNoGuardAreRefused) {
