@@ -32,8 +32,9 @@ class PinningDevice final : public FaultyDevice {
     EXPECT_EQ(access, HostAccess::kReadsAndWrites);
     int64_t registered = bytes;
     for (const Range& range : ranges_) registered += range.second;
-    ++tries_;
-    if (registered > limit_) return absl::ResourceExhaustedError("memlock");
+    const bool refused = registered > limit_;
+    ++tries_;  // whoever sees it may change the limit
+    if (refused) return absl::ResourceExhaustedError("memlock");
     const Range range(data - kMemory, bytes);
     ranges_.insert(range);
     return Registration([this, range] { ranges_.erase(range); });

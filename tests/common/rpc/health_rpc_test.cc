@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/rpc/server.h"
+#include "tests/support/hang.h"
 
 namespace moestro {
 namespace {
@@ -19,7 +20,6 @@ namespace {
 using grpc::health::v1::Health;
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
-using std::chrono::steady_clock;
 
 constexpr char kName[] = "moestro.test.Named";
 
@@ -60,7 +60,7 @@ class HealthTest : public testing::Test {
 
   grpc::Status Check(const std::string& service, HealthCheckResponse& reply) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    context.set_deadline(std::chrono::system_clock::now() + kHang);
     return stub_->Check(&context, Request(service), &reply);
   }
   HealthCheckResponse::ServingStatus StatusOf(const std::string& service) {
@@ -132,15 +132,13 @@ TEST_F(HealthTest, DrainTellsWatchersAndDoesNotWaitForThem) {
     watching.push_back(std::make_unique<Watching>(*stub_, i % 2 == 0 ? kName : ""));
     EXPECT_EQ(watching.back()->Next(), HealthCheckResponse::SERVING);
   }
-  const auto start = steady_clock::now();
-  std::thread drain([&] { server_->Drain(std::chrono::seconds(60)); });
+  std::thread drain([&] { server_->Drain(std::chrono::hours(24)); });
   for (const auto& each : watching) {
     EXPECT_EQ(each->Next(), HealthCheckResponse::NOT_SERVING);
     EXPECT_TRUE(each->Ended());
     EXPECT_EQ(each->reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   }
-  drain.join();
-  EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(20));
+  drain.join();  // long before
 }
 
 TEST_F(HealthTest, WatchersThatGoAwayAreForgotten) {
