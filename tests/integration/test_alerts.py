@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from node import wait_until
+from node import HANG_SECONDS, wait_until
 from prometheus import Prometheus
 
 PATIENCE_SECONDS = 150
@@ -62,10 +62,10 @@ def test_a_missed_objective(make_node, watch):
              "router": ["--mode", "unified"]}
 
     def prompt(number):
-        node.generate([1 + (number + i) % 200 for i in range(3000)], 2, ignore_eos=True, timeout=300)
+        node.generate([1 + (number + i) % 200 for i in range(3000)], 2, ignore_eos=True, timeout=HANG_SECONDS)
 
     def stream(number):
-        node.generate([1, 50, 60, 70], 40, ignore_eos=True, timeout=300)
+        node.generate([1, 50, 60, 70], 40, ignore_eos=True, timeout=HANG_SECONDS)
 
     with make_node(flags) as node:
         server = watch(node)

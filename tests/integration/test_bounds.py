@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from node import HANG_SECONDS
 from test_generate import error_of
 
 MIB = 1 << 20
@@ -50,7 +51,7 @@ def raw_call(node, method, message, **options):
                                                                         ("grpc.max_receive_message_length", -1)]) as channel:
         path = method if method.startswith("/") else f"/moestro.v1.InferenceService/{method}"
         try:
-            for _ in channel.unary_stream(path)(message, timeout=120, **options):
+            for _ in channel.unary_stream(path)(message, timeout=HANG_SECONDS, **options):
                 pass
         except grpc.RpcError as error:
             return error.code(), error.details()
@@ -112,11 +113,11 @@ def test_a_text_costs_little_more_than_itself(node, method, name):
 def test_a_tokenization_that_fills_the_context(node):
     text = "a\n" * 75000
     with Growth(node):
-        reply = node.stub.Tokenize(node.api.inference.TokenizeRequest(text=text), timeout=60)
+        reply = node.stub.Tokenize(node.api.inference.TokenizeRequest(text=text), timeout=HANG_SECONDS)
     assert 150000 <= len(reply.ids) == len(reply.pieces) <= 163840
     assert "".join(reply.pieces[1:]) == text
     with Growth(node):
-        again = node.stub.Detokenize(node.api.inference.DetokenizeRequest(ids=reply.ids), timeout=60).text
+        again = node.stub.Detokenize(node.api.inference.DetokenizeRequest(ids=reply.ids), timeout=HANG_SECONDS).text
     assert again == text
 
 
@@ -149,7 +150,7 @@ def test_text_that_is_not_utf8(node):
 def test_work_on_texts_ends_with_its_client(node):
     """Many clients start long work and leave: later requests do not wait for it."""
     text = "a b" * 54000
-    calls = [node.stub.Tokenize.future(node.api.inference.TokenizeRequest(text=text), timeout=60) for _ in range(40)]
+    calls = [node.stub.Tokenize.future(node.api.inference.TokenizeRequest(text=text), timeout=HANG_SECONDS) for _ in range(40)]
     for call in calls:
         call.cancel()
     assert node.generate("after them", 1, timeout=30)[0]
@@ -157,10 +158,10 @@ def test_work_on_texts_ends_with_its_client(node):
 
 def test_texts_wait_their_turn_and_all_are_answered(node):
     text = "a b" * 5000
-    expected = list(node.stub.Tokenize(node.api.inference.TokenizeRequest(text=text), timeout=60).ids)
+    expected = list(node.stub.Tokenize(node.api.inference.TokenizeRequest(text=text), timeout=HANG_SECONDS).ids)
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(
-        list(node.stub.Tokenize(node.api.inference.TokenizeRequest(text=text), timeout=60).ids))) for _ in range(16)]
+        list(node.stub.Tokenize(node.api.inference.TokenizeRequest(text=text), timeout=HANG_SECONDS).ids))) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:

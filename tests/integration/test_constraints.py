@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from node import Node, collect, wait_until
+from node import HANG_SECONDS, Node, collect, wait_until
 
 DEMO = Path(__file__).resolve().parents[2] / "deploy/models/demo"
 PATHS = {"chunked": {}, "split": {"router": ["--chunked-below-tokens", "0"]}}
@@ -76,7 +76,7 @@ def test_a_text_that_is_complete_ends_without_a_stop_id(node):
 
 def test_a_constraint_that_allows_everything_changes_no_bit(node):
     def run(**fields):
-        call = node.stub.Generate(node.request(PROMPT, 40, **fields), timeout=60)
+        call = node.stub.Generate(node.request(PROMPT, 40, **fields), timeout=HANG_SECONDS)
         return [(token.id, token.logprob) for reply in call for token in reply.tokens.tokens]
     free = constraint(node, "GRAMMAR", ALL)
     assert run(temperature=0.0, constraint=free) == run(temperature=0.0)
@@ -86,7 +86,7 @@ def test_a_constraint_that_allows_everything_changes_no_bit(node):
 def test_neighbours_keep_their_tokens(node):
     alone = node.generate(PROMPT, 60, temperature=0.8, seed=1, ignore_eos=True)[0]
     schema = constraint(node, "JSON_SCHEMA", json.dumps(SCHEMA))
-    calls = [node.stub.Generate(node.request(PROMPT, 400, temperature=1.5, seed=seed, constraint=schema), timeout=60)
+    calls = [node.stub.Generate(node.request(PROMPT, 400, temperature=1.5, seed=seed, constraint=schema), timeout=HANG_SECONDS)
              for seed in range(3)]
     assert node.generate(PROMPT, 60, temperature=0.8, seed=1, ignore_eos=True)[0] == alone
     for call in calls:
@@ -116,17 +116,17 @@ def test_decode_killed_in_the_middle(node):
     begun, replies = threading.Event(), []
 
     def run():
-        for reply in node.stub.Generate(node.request(PROMPT, 900, **fields), timeout=90):
+        for reply in node.stub.Generate(node.request(PROMPT, 900, **fields), timeout=HANG_SECONDS):
             replies.append(reply)
             if sum(len(each.tokens.tokens) for each in replies) >= 10:
                 begun.set()
     client = threading.Thread(target=run)
     client.start()
-    assert begun.wait(60)
+    assert begun.wait(HANG_SECONDS)
     node.processes["decode"].send_signal(signal.SIGKILL)
     node.processes["decode"].wait()
     node.start("decode")
-    client.join(90)
+    client.join(HANG_SECONDS)
     text = "".join(reply.tokens.text for reply in replies)
     assert text == expected and len(json.loads(text)) == 60
     wait_until(lambda: node.serving("decode"), 10, "decode is back")

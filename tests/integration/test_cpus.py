@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from node import HANG_SECONDS
+
 CPUS = sorted(os.sched_getaffinity(0))
 TWO_CPUS = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 
@@ -58,7 +60,7 @@ def test_cores_follow_the_work(node):
     assert node.metric("decode", "moestro_decode_workers") == len(CPUS)  # prefill had nothing to do
     node.score(list(range(30, 60)))
     assert node.metric("prefill", "moestro_prefill_workers") == len(CPUS)  # and neither had decode
-    call = node.stub.Generate(node.request("Another short prompt", 3000, ignore_eos=True), timeout=60)
+    call = node.stub.Generate(node.request("Another short prompt", 20000, ignore_eos=True), timeout=HANG_SECONDS)
     while not next(call).HasField("tokens"):
         pass
     node.score(list(range(30, 60)))  # while decode computes

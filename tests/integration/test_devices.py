@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node import collect, wait_until
+from node import HANG_SECONDS, collect, wait_until
 
 SPLIT = ["--chunked-below-tokens", "0"]
 STREAM = ["--mla-form", "unabsorbed", "--device-dense-bytes", "8MB", "--device-memory", "256MB",
@@ -18,7 +18,7 @@ ANSWER_TOKENS = 8
 
 def run(node, prompt, max_tokens):
     """Returns (token ids, started, finished)."""
-    replies = list(node.stub.Generate(node.request(prompt, max_tokens, temperature=0.0, ignore_eos=True), timeout=60))
+    replies = list(node.stub.Generate(node.request(prompt, max_tokens, temperature=0.0, ignore_eos=True), timeout=HANG_SECONDS))
     ids = [token.id for reply in replies if reply.HasField("tokens") for token in reply.tokens.tokens]
     return ids, replies[0].started, replies[-1].finished
 
@@ -63,7 +63,7 @@ def test_progress_cancellation_and_death(make_node, long_answer):
         assert node.generate(LONG_PROMPT, ANSWER_TOKENS, ignore_eos=True)[0] == long_answer
         request = node.request(LONG_PROMPT, ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
 
-        call = node.stub.Generate(request, timeout=60)
+        call = node.stub.Generate(request, timeout=HANG_SECONDS)
         progress = next(reply.prefill for reply in call if reply.HasField("prefill"))
         assert 0 < progress.done_tokens < progress.total_tokens == len(LONG_PROMPT)
         call.cancel()
@@ -75,14 +75,14 @@ def test_progress_cancellation_and_death(make_node, long_answer):
         begun = threading.Event()
 
         def ask():
-            for reply in node.stub.Generate(request, timeout=60):
+            for reply in node.stub.Generate(request, timeout=HANG_SECONDS):
                 answer.extend(token.id for token in reply.tokens.tokens)
                 if reply.HasField("prefill"):
                     begun.set()
 
         client = threading.Thread(target=ask)
         client.start()
-        assert begun.wait(30)
+        assert begun.wait(HANG_SECONDS)
         node.kill("prefill")
         node.start("prefill")
         client.join()
@@ -103,7 +103,7 @@ def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
         assert node.metric("prefill", "moestro_prefill_devices") == 2 and lost() == 0
 
         request = node.request(LONG_PROMPT, ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
-        call = node.stub.Generate(request, timeout=60)
+        call = node.stub.Generate(request, timeout=HANG_SECONDS)
         started = next(reply.started for reply in call if reply.HasField("started"))
         assert started.path == node.api.types.PREFILL_PATH_WHOLE_MACHINE
         next(reply for reply in call if reply.HasField("prefill"))
@@ -118,7 +118,7 @@ def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
         node.wait_all_pages_free()
 
         # A prompt that arrives while decode is busy does not take its device; afterwards it is lent again.
-        busy = node.stub.Generate(node.request(LONG_PROMPT[:20], 4000, temperature=0.0, ignore_eos=True), timeout=60)
+        busy = node.stub.Generate(node.request(LONG_PROMPT[:20], 4000, temperature=0.0, ignore_eos=True), timeout=HANG_SECONDS)
         next(reply for reply in busy if reply.HasField("tokens"))
         ids, started, _ = run(node, LONG_PROMPT, ANSWER_TOKENS)
         assert ids == long_answer and started.path == node.api.types.PREFILL_PATH_SPLIT

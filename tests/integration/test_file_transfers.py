@@ -7,13 +7,15 @@ import urllib.request
 
 import pytest
 
+from node import HANG_SECONDS
+
 MIB = 1 << 20
 
 
 def post(node, path, body, content_type="application/json"):
     request = urllib.request.Request(f"http://127.0.0.1:{node.http_port}{path}", body, {"Content-Type": content_type})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_SECONDS) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())

@@ -8,7 +8,7 @@ import urllib.request
 
 import pypi
 import pytest
-from node import Node
+from node import HANG_SECONDS, Node
 
 TURN = [{"role": "user", "content": "Sort [5, 2, 9]."}]
 MOVE = {"type": "object", "properties": {
@@ -71,7 +71,7 @@ def post(node, path="/v1/chat/completions", **fields):
     body = fields if path == "/tokenize" else {"messages": TURN, "max_tokens": 900, "temperature": 1.3} | fields
     request = urllib.request.Request(f"http://127.0.0.1:{node.http_port}{path}", data=json.dumps(body).encode())
     try:
-        with urllib.request.urlopen(request, timeout=120) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_SECONDS) as reply:
             return json.load(reply)
     except urllib.error.HTTPError as error:
         error.msg = error.read().decode()

@@ -6,6 +6,8 @@ import time
 import grpc
 import pytest
 
+from node import HANG_SECONDS
+
 
 def error_of(call):
     with pytest.raises(grpc.RpcError) as caught:
@@ -14,7 +16,7 @@ def error_of(call):
 
 
 def test_streams_tokens_text_and_usage(node):
-    call = node.stub.Generate(node.request("Hello, world", 12, temperature=0.0, ignore_eos=True), timeout=30)
+    call = node.stub.Generate(node.request("Hello, world", 12, temperature=0.0, ignore_eos=True), timeout=HANG_SECONDS)
     replies = list(call)
     kinds = [reply.WhichOneof("event") for reply in replies]
     assert kinds[0] == "started" and kinds[-1] == "finished"
@@ -76,7 +78,7 @@ def test_user_text_cannot_inject_control_tokens(node):
 
 def test_scores_agree_with_generation(node):
     prompt = list(node.stub.Tokenize(node.api.inference.TokenizeRequest(text="A scored line of text")).ids)
-    call = node.stub.Generate(node.request(prompt, 8, temperature=0.0, ignore_eos=True), timeout=30)
+    call = node.stub.Generate(node.request(prompt, 8, temperature=0.0, ignore_eos=True), timeout=HANG_SECONDS)
     generated = [token for reply in call if reply.HasField("tokens") for token in reply.tokens.tokens]
     scores = node.score(prompt + [token.id for token in generated], top=3)
     assert len(scores) == len(prompt) + 8
@@ -105,7 +107,7 @@ def test_chat(node, cli):
     request = inference.GenerateRequest(max_tokens=4, temperature=0.0, ignore_eos=True)
     request.chat.messages.add(role="system", content="Be brief.")
     request.chat.messages.add(role="user", content="hi")
-    call = node.stub.Generate(request, timeout=30)
+    call = node.stub.Generate(request, timeout=HANG_SECONDS)
     assert sum(len(reply.tokens.tokens) for reply in call if reply.HasField("tokens")) == 4
     result = cli("chat", "--server", f"127.0.0.1:{node.grpc_port}", "--max-tokens", "4", input="hello\nagain\n/exit\n")
     assert result.stdout.strip()
@@ -121,13 +123,13 @@ def test_chat(node, cli):
 ])
 def test_bad_parameters_name_the_field(node, fields, word):
     request = node.request("x", fields.pop("max_tokens", 4), **fields)
-    code, details = error_of(node.stub.Generate(request, timeout=10))
+    code, details = error_of(node.stub.Generate(request, timeout=HANG_SECONDS))
     assert code == grpc.StatusCode.INVALID_ARGUMENT and word in details
 
 
 @pytest.mark.parametrize("ids", [[], [-1], [10**7], [0] * 200000])
 def test_bad_token_ids(node, ids):
-    code, _ = error_of(node.stub.Generate(node.request(ids, 4), timeout=10))
+    code, _ = error_of(node.stub.Generate(node.request(ids, 4), timeout=HANG_SECONDS))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert len(node.generate("still fine", 2, ignore_eos=True)[0]) == 2
 
@@ -135,7 +137,7 @@ def test_bad_token_ids(node, ids):
 def test_deadline_and_cancellation_give_pages_back(node):
     code, _ = error_of(node.stub.Generate(node.request("x " * 500, 3000, temperature=0.0, ignore_eos=True), timeout=0.3))
     assert code == grpc.StatusCode.DEADLINE_EXCEEDED
-    call = node.stub.Generate(node.request("x", 3000, temperature=0.0, ignore_eos=True), timeout=60)
+    call = node.stub.Generate(node.request("x", 3000, temperature=0.0, ignore_eos=True), timeout=HANG_SECONDS)
     for reply in call:
         if reply.HasField("tokens"):
             break
@@ -176,7 +178,7 @@ def test_cli_json(node, cli):
 def test_queue_when_pages_are_short(make_node, absorbed):
     flags = dict(absorbed, decode=["--kv-tokens", "256"])
     with make_node(flags) as small:
-        code, _ = error_of(small.stub.Generate(small.request("x", 2000), timeout=10))
+        code, _ = error_of(small.stub.Generate(small.request("x", 2000), timeout=HANG_SECONDS))
         assert code == grpc.StatusCode.INVALID_ARGUMENT, "what can never fit is refused at once"
         results = []
         threads = [threading.Thread(target=lambda: results.append(small.generate("x", 150, ignore_eos=True)[0]))

@@ -51,11 +51,11 @@ def test_a_stopped_prefill_does_not_hold_up_an_older_request_in_decode(make_node
                  decode=["--kv-tokens", "6592", "--reserve-ahead-tokens", "16", "--prefix-cache", "false"])
     with make_node(flags) as node:
         older = Request(node, [1, 50, 60, 70], 3000)
-        older.progressed.wait(30)
+        older.progressed.wait(HANG_SECONDS)
         middle = Request(node, [1, 50, 60, 70], 3000)
-        middle.progressed.wait(30)
+        middle.progressed.wait(HANG_SECONDS)
         youngest = Request(node, LONG_PROMPT, 4)
-        youngest.progressed.wait(30)
+        youngest.progressed.wait(HANG_SECONDS)
         os.kill(node.pid("prefill"), signal.SIGSTOP)
         try:
             older.join(timeout=HANG_SECONDS)

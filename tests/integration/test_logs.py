@@ -2,14 +2,14 @@
 
 import json
 
-from node import ROLES, wait_until
+from node import HANG_SECONDS, ROLES, wait_until
 
 PROMPT = [20 + i * 37 % 900 for i in range(40)]
 JSON = {role: ["--log-format", "json"] for role in ROLES}
 
 
 def request_id_of(node, **fields):
-    replies = list(node.stub.Generate(node.request(PROMPT, 4, temperature=0.0, ignore_eos=True, **fields), timeout=60))
+    replies = list(node.stub.Generate(node.request(PROMPT, 4, temperature=0.0, ignore_eos=True, **fields), timeout=HANG_SECONDS))
     return replies[0].started.request_id
 
 
@@ -31,7 +31,7 @@ def test_the_id_is_in_every_role_that_worked(make_node):
 
 
 def test_a_cancelled_request_has_its_id(node):
-    call = node.stub.Generate(node.request(PROMPT, 400, ignore_eos=True), timeout=60)
+    call = node.stub.Generate(node.request(PROMPT, 400, ignore_eos=True), timeout=HANG_SECONDS)
     request_id = next(call).started.request_id
     next(reply for reply in call if reply.HasField("tokens"))
     call.cancel()

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 import yaml
 
-from node import ROLES, Node, wait_until
+from node import HANG_SECONDS, ROLES, Node, wait_until
 from prometheus import Prometheus, program
 
 # Empty on a node without a device, which streams no prompt and schedules no experts: quotients of nothing by nothing.
@@ -36,7 +36,7 @@ def prometheus(repo, api, bin_dir, tiny_model, tmp_path_factory):
                 ids = [1 + (number + i) % 200 for i in range(200 if number % 2 else 20)]
                 node.generate(ids, 8)
                 body = json.dumps({"prompt": ids, "max_tokens": 8, "stream": True}).encode()
-                urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/v1/completions", body, timeout=60).read()
+                urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/v1/completions", body, timeout=HANG_SECONDS).read()
 
         clients = [threading.Thread(target=load) for _ in range(2)]
         for client in clients:

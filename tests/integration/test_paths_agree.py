@@ -8,7 +8,7 @@ import struct
 import grpc
 import pytest
 
-from node import CLEAR_LEAD
+from node import CLEAR_LEAD, HANG_SECONDS
 
 PROMPT_LENGTHS = (1, 2, 63, 64, 65, 300)
 
@@ -168,7 +168,7 @@ def run_in_decode(node, ids, max_tokens):
                                                                           ignore_cache=True))
     prompt = decode.SessionRequest(prompt=decode.SessionRequest.Prompt(max_tokens=max_tokens))
     with grpc.insecure_channel(f"unix:{node.run_dir}/decode.sock") as channel:
-        replies = list(node.api.decode_grpc.DecodeServiceStub(channel).Session(iter([reserve, prompt]), timeout=60))
+        replies = list(node.api.decode_grpc.DecodeServiceStub(channel).Session(iter([reserve, prompt]), timeout=HANG_SECONDS))
     assert replies[0].HasField("reserved") and replies[-1].HasField("finished")
     return ([r.token.id for r in replies if r.HasField("token")],
             [r.progress.done_tokens for r in replies if r.HasField("progress")])

@@ -5,7 +5,7 @@ import re
 
 import grpc
 
-from node import wait_until
+from node import HANG_SECONDS, wait_until
 from test_router_paths import run
 
 FLAGS = {"router": ["--path-policy", "predicted", "--decode-idle-window-seconds", "0"],
@@ -18,7 +18,7 @@ REASON = re.compile(r"(\d+) new tokens: chunked (\S+) s, in prefill (\S+) s( \(s
 def costs(node, role):
     stub = {"prefill": node.api.prefill_grpc.PrefillServiceStub, "decode": node.api.decode_grpc.DecodeServiceStub}[role]
     with grpc.insecure_channel(f"unix:{node.run_dir}/{role}.sock") as channel:
-        return stub(channel).Costs(node.api.types.CostsRequest(), timeout=5).costs
+        return stub(channel).Costs(node.api.types.CostsRequest(), timeout=HANG_SECONDS).costs
 
 
 def predicted(node):

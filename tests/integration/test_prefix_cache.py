@@ -16,7 +16,7 @@ def talk(node, turns=8):
     history, answers, cached, prompts = list(SYSTEM), [], [], []
     for turn in range(turns):
         history += [20 + (turn * 131 + i * 17) % 900 for i in range(40)]
-        replies = list(node.stub.Generate(node.request(history, 20, temperature=0.0, ignore_eos=True), timeout=120))
+        replies = list(node.stub.Generate(node.request(history, 20, temperature=0.0, ignore_eos=True), timeout=HANG_SECONDS))
         answer = [token.id for reply in replies if reply.HasField("tokens") for token in reply.tokens.tokens]
         answers.append(answer)
         cached.append(replies[-1].finished.usage.cached_tokens)
@@ -67,7 +67,7 @@ def test_a_scope_is_kept_when_decode_dies(make_node, absorbed):
     with make_node(absorbed) as node:
         prompt = [100 + i % 700 for i in range(200)]
         request = Request(node, prompt, 1500, cache_scope=b"a")
-        request.progressed.wait(30)
+        request.progressed.wait(HANG_SECONDS)
         node.kill("decode")
         node.start("decode")
         request.join(timeout=HANG_SECONDS)

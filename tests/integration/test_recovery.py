@@ -13,6 +13,7 @@ import pytest
 
 from node import HANG_SECONDS, Node, wait_until
 
+# With the patience of wait_until on a busy machine:
 BACK_SECONDS = 2.0   # a restarted role must serve again within this
 AFTER_SECONDS = 2.0  # after that a client must have its answer or its error within this
 
@@ -66,16 +67,12 @@ def expected(node):
 
 
 def restart(node, role):
-    killed = time.monotonic()
     node.kill(role)
     node.start(role)
-    wait_until(lambda: node.serving(role), 10, f"{role} serves again")
-    back = time.monotonic()
-    assert back - killed < BACK_SECONDS, f"{role} took {back - killed:.2f} s to serve again"
-    return back
+    wait_until(lambda: node.serving(role), BACK_SECONDS, f"{role} serves again")
 
 
-def finish(request, back, expected):
+def finish(request, expected):
     """The request has ended, with the right tokens or an error; returns whether it was answered."""
     if request.error is None and request.finished is None:
         # If it continues, it must make progress soon; then it may take the time that its tokens need.
@@ -95,9 +92,9 @@ def finish(request, back, expected):
 @pytest.mark.parametrize("role", ["decode", "prefill", "weight_store"])
 def test_kill_while_decoding(node, expected, role):
     request = Request(node, [1, 50, 60, 70], 1500)
-    request.progressed.wait(30)
-    back = restart(node, role)
-    assert finish(request, back, expected["decode"]), "the request can go on exactly, so it must"
+    request.progressed.wait(HANG_SECONDS)
+    restart(node, role)
+    assert finish(request, expected["decode"]), "the request can go on exactly, so it must"
     node.wait_serving(seconds=5)
     node.wait_all_pages_free()
     if role == "weight_store":
@@ -107,19 +104,19 @@ def test_kill_while_decoding(node, expected, role):
 @pytest.mark.parametrize("role", ["decode", "prefill", "weight_store"])
 def test_kill_while_prefilling(node, expected, role):
     request = Request(node, LONG_PROMPT, 20)
-    request.progressed.wait(30)
+    request.progressed.wait(HANG_SECONDS)
     assert not request.ids, "the prompt is too short for this test: prefill is already over"
-    back = restart(node, role)
-    assert finish(request, back, expected["prefill"])
+    restart(node, role)
+    assert finish(request, expected["prefill"])
     node.wait_serving(seconds=5)
     node.wait_all_pages_free()
 
 
 def test_kill_router(node, expected):
     request = Request(node, [1, 50, 60, 70], 1500)
-    request.progressed.wait(30)
-    back = restart(node, "router")
-    assert not finish(request, back, expected["decode"]), "its stream is gone with the router"
+    request.progressed.wait(HANG_SECONDS)
+    restart(node, "router")
+    assert not finish(request, expected["decode"]), "its stream is gone with the router"
     node.wait_serving(seconds=5)
     node.wait_all_pages_free()
     assert node.generate(LONG_PROMPT, 20, ignore_eos=True)[0] == expected["prefill"]
@@ -171,9 +168,9 @@ def test_restarted_store_adopts_without_reading(node):
 def test_role_that_stays_away_is_an_error_not_a_hang(make_node, absorbed):
     with make_node(dict(absorbed, router=["--recovery-seconds", "1"])) as other:
         request = Request(other, [1, 50, 60, 70], 1500)
-        request.progressed.wait(30)
+        request.progressed.wait(HANG_SECONDS)
         other.kill("decode")
-        request.join(timeout=10)
+        request.join(timeout=HANG_SECONDS / 2)
         assert not request.is_alive() and request.error.code() == grpc.StatusCode.UNAVAILABLE
         assert "decode" in request.error.details()
         other.start("decode")
@@ -196,11 +193,11 @@ def test_a_stopped_role_that_nobody_replaces_is_an_error_or_done_without(make_no
     with make_node(dict(absorbed, router=["--recovery-seconds", "2"], decode=["--lease-timeout-seconds", "5"])) as other:
         prompt, count = (LONG_PROMPT, 20) if role == "prefill" else ([1, 50, 60, 70], 1500)
         request = Request(other, prompt, count)
-        request.progressed.wait(30)
+        request.progressed.wait(HANG_SECONDS)
         assert len(request.ids) < count, "the request is too short for this test"
         os.kill(other.pid(role), signal.SIGSTOP)
         try:
-            request.join(timeout=30)  # keepalive and recovery-seconds are 6 s
+            request.join(timeout=HANG_SECONDS / 2)  # keepalive and recovery-seconds are 6 s
             assert not request.is_alive(), "hangs until the client's own deadline"
         finally:
             os.kill(other.pid(role), signal.SIGCONT)

@@ -7,7 +7,7 @@ import json
 import grpc
 import pytest
 
-from node import collect, wait_until
+from node import HANG_SECONDS, collect, wait_until
 from test_generate import error_of
 
 PROMPT = "Once upon a time"
@@ -47,7 +47,7 @@ def test_a_bias_decides_from_the_first_token_on(either):
 def test_penalties_follow_what_was_generated(either):
     """Every token is the best of the model's own alternatives, less the penalties for the tokens before it."""
     options = dict(ignore_eos=True, temperature=0.0, presence_penalty=0.75, frequency_penalty=1.5)
-    call = either.stub.Generate(either.request(PROMPT, 60, top_logprobs=20, **options), timeout=30)
+    call = either.stub.Generate(either.request(PROMPT, 60, top_logprobs=20, **options), timeout=HANG_SECONDS)
     tokens = [token for reply in call if reply.HasField("tokens") for token in reply.tokens.tokens]
     before = collections.Counter()
     penalised = 0
@@ -74,7 +74,7 @@ def test_penalties_survive_the_death_of_a_role(make_node, absorbed, role):
                    repetition_penalty=1.2, stop=["a text that never comes"])
     with make_node(dict(absorbed, router=PATHS["prefill"])) as node:
         expected = node.generate(PROMPT, 300, **options)[:2]
-        call = node.stub.Generate(node.request(PROMPT, 300, **options), timeout=120)
+        call = node.stub.Generate(node.request(PROMPT, 300, **options), timeout=HANG_SECONDS)
         ids, text, killed, finished = [], "", False, None
         for reply in call:
             if reply.HasField("tokens"):
@@ -94,7 +94,7 @@ def test_penalties_survive_the_death_of_a_role(make_node, absorbed, role):
 
 def test_alternatives_are_the_models_own(either):
     options = dict(ignore_eos=True, temperature=0.0, logit_bias={77: 100})
-    call = either.stub.Generate(either.request(PROMPT, 4, top_logprobs=5, **options), timeout=30)
+    call = either.stub.Generate(either.request(PROMPT, 4, top_logprobs=5, **options), timeout=HANG_SECONDS)
     tokens = [token for reply in call if reply.HasField("tokens") for token in reply.tokens.tokens]
     prompt = list(either.stub.Tokenize(either.api.inference.TokenizeRequest(text=PROMPT)).ids)
     scores = either.score(prompt + [token.id for token in tokens], top=5)[len(prompt):]
@@ -112,14 +112,14 @@ def test_special_tokens_are_spelled_out_on_request(node):
 
 
 def test_a_request_is_aborted_by_its_name(node):
-    abort = lambda name: node.stub.Abort(node.api.inference.AbortRequest(request_id=name), timeout=10)
+    abort = lambda name: node.stub.Abort(node.api.inference.AbortRequest(request_id=name), timeout=HANG_SECONDS)
     with pytest.raises(grpc.RpcError) as unknown:
         abort("nobody")
     assert unknown.value.code() == grpc.StatusCode.NOT_FOUND
-    call = node.stub.Generate(node.request(PROMPT, 3000, ignore_eos=True, request_id="a-name"), timeout=60)
+    call = node.stub.Generate(node.request(PROMPT, 20000, ignore_eos=True, request_id="a-name"), timeout=HANG_SECONDS)
     started = next(call).started
     assert started.request_id == "a-name"
-    code, details = error_of(node.stub.Generate(node.request("x", 2, request_id="a-name"), timeout=10))
+    code, details = error_of(node.stub.Generate(node.request("x", 2, request_id="a-name"), timeout=HANG_SECONDS))
     assert code == grpc.StatusCode.ALREADY_EXISTS and "a-name" in details
     abort("a-name")
     assert error_of(call)[0] == grpc.StatusCode.CANCELLED
@@ -138,11 +138,11 @@ def test_the_model_says_what_a_front_needs(node):
 
 def test_abort_of_a_request_that_waits(make_node, absorbed):
     with make_node(dict(absorbed, decode=["--kv-tokens", "256"])) as small:
-        first = small.stub.Generate(small.request("x", 200, ignore_eos=True, request_id="first"), timeout=60)
+        first = small.stub.Generate(small.request("x", 200, ignore_eos=True, request_id="first"), timeout=HANG_SECONDS)
         next(first)
-        waiting = small.stub.Generate(small.request("y", 200, ignore_eos=True, request_id="second"), timeout=60)
+        waiting = small.stub.Generate(small.request("y", 200, ignore_eos=True, request_id="second"), timeout=HANG_SECONDS)
         wait_until(lambda: small.metric("router", "moestro_requests_waiting") == 1, 5, "it waits for pages")
-        small.stub.Abort(small.api.inference.AbortRequest(request_id="second"), timeout=10)
+        small.stub.Abort(small.api.inference.AbortRequest(request_id="second"), timeout=HANG_SECONDS)
         assert error_of(waiting)[0] == grpc.StatusCode.CANCELLED
         assert len(collect(first)[0]) == 200
         small.wait_all_pages_free()
@@ -169,7 +169,7 @@ def test_several_answers_to_one_prompt(node):
                                           ("logit_bias", {1: 101}), ("stop", [""]), ("stop", ["x" * 257]),
                                           ("stop", ["x"] * 17), ("request_id", "a b"), ("request_id", "x" * 65)])
 def test_what_is_out_of_range_is_refused_by_name(node, field, value):
-    code, details = error_of(node.stub.Generate(node.request("x", 2, **{field: value}), timeout=10))
+    code, details = error_of(node.stub.Generate(node.request("x", 2, **{field: value}), timeout=HANG_SECONDS))
     assert code == grpc.StatusCode.INVALID_ARGUMENT and details.startswith(field), details
 
 

@@ -2,12 +2,14 @@
 
 import json
 
+from node import HANG_SECONDS
+
 
 def test_every_token_that_decode_computes_is_recorded(make_node, cli, tmp_path):
     path = tmp_path / "trace"
     with make_node({"decode": ["--routing-trace", str(path)]}) as node:
         fingerprint = json.loads(cli("model", "--server", f"127.0.0.1:{node.grpc_port}", "--json").stdout)
-        list(node.stub.Generate(node.request([20, 21, 22, 23, 24], 8, temperature=0.0, ignore_eos=True), timeout=60))
+        list(node.stub.Generate(node.request([20, 21, 22, 23, 24], 8, temperature=0.0, ignore_eos=True), timeout=HANG_SECONDS))
     summary = json.loads(cli("routing", path, "--json").stdout)
     assert summary["prompt_tokens"] == 5
     assert summary["generated_tokens"] == 7, "the last one is not computed"
@@ -22,7 +24,7 @@ def test_a_device_records_what_the_cpu_records(make_node, tmp_path):
     for device in ("none", "host"):
         path = tmp_path / device
         with make_node({"decode": ["--routing-trace", str(path), "--device", device]}) as node:
-            list(node.stub.Generate(node.request([20, 21, 22, 23, 24], 8, temperature=0.0, ignore_eos=True), timeout=60))
+            node.generate([20, 21, 22, 23, 24], 8, ignore_eos=True)
         traces.append(path.read_bytes())
     assert traces[0] == traces[1]
 

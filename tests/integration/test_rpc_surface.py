@@ -2,14 +2,14 @@
 
 import os
 import resource
+import signal
 import subprocess
 import threading
-import time
 
 import grpc
 import pytest
 
-from node import ROLES, SERVICES, wait_until
+from node import HANG_SECONDS, ROLES, SERVICES, wait_until
 
 
 def reflect(target, request):
@@ -81,7 +81,7 @@ def test_sigterm_lets_a_running_request_finish(make_node, absorbed):
         started = threading.Event()
 
         def run():
-            call = other.stub.Generate(other.request([1, 5, 6], 600, temperature=0.0, ignore_eos=True), timeout=60)
+            call = other.stub.Generate(other.request([1, 5, 6], 600, temperature=0.0, ignore_eos=True), timeout=HANG_SECONDS)
             ids = []
             for reply in call:
                 if reply.HasField("tokens"):
@@ -91,11 +91,15 @@ def test_sigterm_lets_a_running_request_finish(make_node, absorbed):
 
         thread = threading.Thread(target=run)
         thread.start()
-        started.wait(30)
+        started.wait(HANG_SECONDS)
+        os.kill(other.pid("decode"), signal.SIGSTOP)  # the request does not end before this has looked
         other.processes["router"].terminate()
-        time.sleep(0.05)
-        assert not other.serving("router"), "a draining router must not look healthy"
-        thread.join(60)
+        try:
+            wait_until(lambda: not other.serving("router"), 5, "a draining router does not look healthy")
+            assert other.processes["router"].poll() is None
+        finally:
+            os.kill(other.pid("decode"), signal.SIGCONT)
+        thread.join(HANG_SECONDS)
         assert result["ids"] == expected
         assert other.processes["router"].wait(10) == 0
 

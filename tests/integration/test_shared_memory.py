@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from node import Node, wait_until
+from node import HANG_SECONDS, Node, wait_until
 
 SHM = Path("/dev/shm")
 VICTIM, OTHER = 12345, 65534  # user ids: whose node it is, and who else is on the machine
@@ -190,13 +190,13 @@ def test_damaged_memory_is_replaced(make_node, absorbed, kind, damage):
     flags = dict(absorbed, decode=["--prefix-cache", "false", "--poison-freed-pages", "false"])
     with make_node(flags) as node:
         requests = [(LONG_PROMPT, 8), ("Hello", 16)]  # by prefill, by decode
-        expected = [node.generate(*request, ignore_eos=True, timeout=120)[0] for request in requests]
+        expected = [node.generate(*request, ignore_eos=True, timeout=HANG_SECONDS)[0] for request in requests]
         name, = [name for name in node.shared_memory() if f".{kind}." in name]
         inode = (SHM / name).stat().st_ino
         damage(SHM / name)
         with supervised(node) as codes:
             for request, tokens in zip(requests, expected):
-                assert node.generate(*request, ignore_eos=True, timeout=120)[0] == tokens
+                assert node.generate(*request, ignore_eos=True, timeout=HANG_SECONDS)[0] == tokens
         assert 4 in codes["prefill"], codes
         # 4: met the fault; 3: its memory was damaged by then. A role that met it repeatedly would end more often.
         assert all(set(ends) <= {3, 4} and ends.count(4) <= 1 for ends in codes.values()), codes

@@ -7,13 +7,15 @@ import subprocess
 
 import pytest
 
+from node import HANG_SECONDS
+
 
 def metrics_flags(node, roles):
     return [word for role in roles for word in ("--metrics", f"{role}=127.0.0.1:{node.metrics_port[role]}")]
 
 
 def test_a_request_at_work(node, cli):
-    call = node.stub.Generate(node.request("Hello", 4000, ignore_eos=True), timeout=60)
+    call = node.stub.Generate(node.request("Hello", 20000, ignore_eos=True), timeout=HANG_SECONDS)
     next(reply for reply in call if reply.HasField("tokens"))
     seen = json.loads(cli("status", "--run-dir", node.run_dir, *metrics_flags(node, node.metrics_port), "--json").stdout)
     call.cancel()

@@ -103,7 +103,7 @@ def decoding(node):
 
 def prompt_in(node, prompt):
     request = Request(node, prompt, COUNT)
-    assert request.progressed.wait(30) and not request.ids, "the prompt is too short for this test"
+    assert request.progressed.wait(HANG_SECONDS) and not request.ids, "the prompt is too short for this test"
     return request
 
 
@@ -174,7 +174,8 @@ def test_stop(node, expected, phase, role):
         request.join(timeout=HANG_SECONDS)
         assert not request.is_alive(), "a request hangs"
     silence = longest_silence(requests, stopped)
-    assert silence < SILENT_SECONDS * node_library.SLOWNESS, f"nothing for {silence:.1f} s"
+    patience = node_library.SLOWNESS * node_library.PATIENCE
+    assert silence < SILENT_SECONDS * patience, f"nothing for {silence:.1f} s"
     for request in requests:
         right = expected[tuple(request.prompt)]
         assert request.ids == right[:len(request.ids)], "wrong tokens"

@@ -13,7 +13,7 @@ import pypi
 import pytest
 
 from certificates import Authority
-from node import wait_until
+from node import HANG_SECONDS, wait_until
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "temperature": 0}
 
@@ -43,7 +43,7 @@ def client_context(authority, certificate=None):
 def post(node, context, path="/v1/chat/completions", body=None):
     request = urllib.request.Request(f"https://localhost:{node.http_port}{path}",
                                      data=json.dumps(CHAT if body is None else body).encode())
-    with urllib.request.urlopen(request, context=context, timeout=60) as reply:
+    with urllib.request.urlopen(request, context=context, timeout=HANG_SECONDS) as reply:
         return json.load(reply)
 
 
@@ -156,7 +156,7 @@ def test_many_streams_over_tls(tls_node, authority):
         def run(leaves):
             request = urllib.request.Request(f"https://localhost:{node.http_port}/v1/chat/completions",
                                              data=json.dumps(dict(body, stream=True)).encode())
-            with urllib.request.urlopen(request, context=context, timeout=120) as reply:
+            with urllib.request.urlopen(request, context=context, timeout=HANG_SECONDS) as reply:
                 if leaves:
                     reply.readline()
                     return

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from node import HANG_SECONDS
+
 
 @pytest.mark.parametrize("kind", ["kimi_k2", "mixtral", "qwen"])
 def test_tokenizer_of_a_published_kind(kind, api, make_node, tiny_model, repo, tmp_path):
@@ -23,8 +25,8 @@ def test_tokenizer_of_a_published_kind(kind, api, make_node, tiny_model, repo, t
             if not text:
                 continue
             expected = parsed[golden["begins"]:] if plain is None else plain
-            reply = node.stub.Tokenize(inference.TokenizeRequest(text=text, no_special_tokens=True), timeout=60)
+            reply = node.stub.Tokenize(inference.TokenizeRequest(text=text, no_special_tokens=True), timeout=HANG_SECONDS)
             assert list(reply.ids) == expected, text
         request = inference.GenerateRequest(prompt="Hello 混合 <|im_end|> </s>", max_tokens=16)
-        replies = list(node.stub.Generate(request, timeout=60))
+        replies = list(node.stub.Generate(request, timeout=HANG_SECONDS))
         assert replies, "an answer in the model's own tokens"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from node import HANG_SECONDS
+
 MIB = 1 << 20
 PRIVATE_LIMIT = 300 * MIB
 
@@ -36,7 +38,7 @@ def test_segment_is_shared_and_private_memory_is_small(make_node, layer_model):
     with make_node({"decode": ["--kv-tokens", "1024"]}, model=layer_model) as node:
         size = sum(f.stat().st_size for f in layer_model.glob("*.safetensors"))
         assert size >= 2 << 30, "the model must be large enough to mean something"
-        node.generate([10 + i % 300 for i in range(300)], 4, ignore_eos=True, timeout=120)
+        node.generate([10 + i % 300 for i in range(300)], 4, ignore_eos=True, timeout=HANG_SECONDS)
         inodes = set()
         for role in ("prefill", "decode"):
             maps = mappings(node.pid(role))
