@@ -51,9 +51,11 @@ def test_tokens_do_not_depend_on_where_experts_are_computed(make_node, absorbed,
         metric = totals(node, (
             "expert_cache_hits", "expert_cache_misses", "experts_on_device", "expert_loads", "expert_planned_seconds",
             "expert_measured_seconds", "expert_loads_ahead", "foreseen_expert_hits"))
-        assert metric["expert_cache_hits"] > 0 and metric["expert_cache_misses"] > 0, metric
-        assert metric["experts_on_device"] > 0, metric
-        assert (metric["expert_loads"] > 0) == (policy != "first-layers"), metric
+        assert metric["expert_cache_misses"] > 0, metric
+        # Beside other load the device may be measured as so slow that a hybrid schedule never takes it.
+        if schedule != "hybrid":
+            assert metric["expert_cache_hits"] > 0 and metric["experts_on_device"] > 0, metric
+            assert (metric["expert_loads"] > 0) == (policy != "first-layers"), metric
         assert metric["foreseen_expert_hits"] <= metric["expert_loads_ahead"] <= metric["expert_loads"], metric
         assert prefetch > 0 or metric["expert_loads_ahead"] == 0, metric
         assert metric["expert_planned_seconds"] > 0 and metric["expert_measured_seconds"] > 0, metric
