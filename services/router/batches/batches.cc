@@ -162,9 +162,10 @@ absl::Status Batches::Answer(const std::string& id, const batch::RequestFile& fi
     if (stopping_ || status == BatchStatus::kCancelling) return absl::CancelledError("cancelled");
     line.run = &run;
   }
-  const absl::Status status = run.Run([&](const batch::Progress& progress) { NoteProgress(id, progress); });
+  const absl::Status status =
+      CatchExceptions([&] { return run.Run([&](const batch::Progress& progress) { NoteProgress(id, progress); }); });
   MutexLock lock(mutex_);
-  line.run = nullptr;
+  line.run = nullptr;  // `run` ends here
   CountOpenRequests();
   return status;
 }
