@@ -53,6 +53,8 @@ struct PromptRun {
 
   IndexRange PassRows(int64_t pass) const { return EvenPart(std::ssize(rows), pass, passes); }
   int64_t max_pass_rows() const { return CeilDiv(std::ssize(rows), passes); }
+  // Tokens before a pass, at most: before the last one.
+  int64_t most_tokens_before() const { return rows[PassRows(passes - 1).begin].position; }
   std::span<float> PassResiduals(int64_t pass) const {
     const size_t width = residuals.size() / rows.size();
     const IndexRange of = PassRows(pass);

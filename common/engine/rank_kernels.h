@@ -33,6 +33,7 @@ struct RankShare {
   std::vector<int64_t> rank_rows;  // of every rank
   kv::KvPages pages;               // of the prompt, for sizes only
   model::MlaForm form = model::MlaForm::kUnabsorbed;
+  int64_t spare_bytes = 0;  // of device memory, beside ActivationBytes: the kernels may take them
 
   int ranks() const { return static_cast<int>(rank_rows.size()); }
   int64_t own_rows() const { return std::ssize(rows); }

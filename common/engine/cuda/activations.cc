@@ -30,7 +30,7 @@ void CudaActivations::Visit(const weights::ModelSpec& spec, const CudaSizes& siz
   const bool is_step = sizes.use == CudaUse::kStep;
   const int64_t rows = sizes.rows, hidden = spec.hidden_size;
   const int64_t heads = is_step ? spec.num_heads : HeadsTogether(spec);
-  tile_rows = is_step ? rows : std::min(std::max(rows, sizes.expert_rows), sizes.most_tile_rows);
+  tile_rows = is_step ? rows : TileRows(sizes);
   part_tokens = sizes.part_tokens;
   take(x, rows * CudaStride(hidden));
   if (sizes.coded) take(codes, rows * cuda::Int8Stride(hidden));
@@ -109,6 +109,21 @@ void CudaActivations::VisitStep(const weights::ModelSpec& spec, int64_t rows, co
 
 int64_t CudaActivations::Bytes(const weights::ModelSpec& spec, const CudaSizes& sizes) {
   return device::ArrayBytes([&](const auto& take) { CudaActivations().Visit(spec, sizes, take); });
+}
+
+CudaSizes CudaActivations::WithSpare(const weights::ModelSpec& spec, CudaSizes sizes, int64_t earlier_tokens,
+                                     int64_t spare_bytes) {
+  const int64_t most_bytes = Bytes(spec, sizes) + spare_bytes;
+  CudaSizes with_earlier = sizes;
+  with_earlier.earlier_tokens = earlier_tokens;
+  if (Bytes(spec, with_earlier) <= most_bytes) sizes = with_earlier;
+  while (sizes.most_tile_rows < std::max(sizes.rows, sizes.expert_rows)) {
+    CudaSizes longer = sizes;
+    longer.most_tile_rows *= 2;
+    if (Bytes(spec, longer) > most_bytes) break;
+    sizes = longer;
+  }
+  return sizes;
 }
 
 absl::StatusOr<CudaActivations> CudaActivations::Allocate(device::Device& device, const weights::ModelSpec& spec,

@@ -9,6 +9,7 @@
 #include "common/base/math.h"
 #include "common/device/device.h"
 #include "common/engine/prefill_compute.h"
+#include "common/engine/rank_kernels.h"
 #include "common/kernels/cuda/call.h"
 #include "common/kernels/cuda/int8_inputs.h"
 #include "common/kernels/cuda/routing.h"
@@ -18,8 +19,8 @@
 namespace moestro::engine {
 
 // Rows of a prompt that go together through what is wider than the residual: enough to fill a GPU, few enough that the
-// routed rows' outputs (8 of 28 KB each for DeepSeek-V3) stay at 1 GB. A pass takes more where memory is left: then
-// each expert's weights are read less often, and its rows fill tiles better.
+// routed rows' outputs (8 of 28 KB each for DeepSeek-V3) stay at 1 GB. More where memory is left (WithSpare): then each
+// expert's weights are read less often, and its rows fill tiles better.
 inline constexpr int64_t kCudaTileRows = 4096;
 // Rows of a step whose attention is computed together: as many as sequences that decode, so that the splits' results of
 // a long prompt's chunk stay small (100 MB for DeepSeek-V3).
@@ -36,6 +37,10 @@ inline int64_t HeadsTogether(const weights::ModelSpec& spec) {
   return std::min(spec.num_heads, std::max<int64_t>(kCudaHeads / group, 1) * group);
 }
 constexpr int64_t CudaStride(int64_t width) { return cuda::InputStride(width); }
+// Rows of `chosen` experts each that go through experts together: as many choices as `tile_rows` rows of a prompt have.
+inline int64_t RoutedTileRows(const weights::ModelSpec& spec, int64_t tile_rows, int64_t chosen) {
+  return tile_rows * spec.experts_per_token / chosen;
+}
 
 // A pass of a prompt on one device, a rank's share of a prompt, or a lane's part of a step of decode.
 enum class CudaUse { kPass, kShare, kStep };
@@ -54,6 +59,9 @@ struct CudaSizes {
   static CudaSizes OfPass(int64_t rows, bool coded = false, bool fp8_inputs = false) {
     return {CudaUse::kPass, rows, rows, RoundUp(rows + kv::kPageTokens - 1, kv::kPageTokens), coded, fp8_inputs};
   }
+  static CudaSizes OfShare(const RankShare& share, bool coded = false, bool fp8_inputs = false) {
+    return {CudaUse::kShare, share.own_rows(), share.all_rows(), share.part_tokens, coded, fp8_inputs};
+  }
   static CudaSizes OfStep(int64_t rows, bool coded = false) {
     return {.use = CudaUse::kStep, .rows = rows, .coded = coded};
   }
@@ -65,6 +73,14 @@ struct CudaSizes {
 class CudaActivations {
  public:
   static int64_t Bytes(const weights::ModelSpec& spec, const CudaSizes& sizes);
+  // The sizes with what so many bytes more allow: first `earlier_tokens`, then tiles that are longer by doubling, until
+  // all rows are one.
+  static CudaSizes WithSpare(const weights::ModelSpec& spec, CudaSizes sizes, int64_t earlier_tokens,
+                             int64_t spare_bytes);
+  // Rows of a prompt that are one tile.
+  static int64_t TileRows(const CudaSizes& sizes) {
+    return std::min(std::max(sizes.rows, sizes.expert_rows), sizes.most_tile_rows);
+  }
   // RESOURCE_EXHAUSTED if it does not fit.
   static absl::StatusOr<CudaActivations> Allocate(device::Device& device, const weights::ModelSpec& spec,
                                                   const CudaSizes& sizes);

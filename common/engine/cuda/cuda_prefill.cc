@@ -23,19 +23,11 @@ absl::Status CudaPrefill::Begin(const PromptRun& run) {
   inputs_.Begin(run.rows, device_);
   const IndexRange last = run.PassRows(run.passes - 1);
   results_.Begin(spec_, run.rows.subspan(last.begin, last.size()));
-  CudaSizes sizes = Sizes(run.max_pass_rows());
-  const int64_t most_bytes = CudaActivations::Bytes(spec_, sizes) + run.spare_bytes;
-  const int64_t earlier = run.rows[last.begin].position;  // at most so many tokens before a pass
-  CudaSizes with_earlier = sizes;
-  with_earlier.earlier_tokens = earlier;
-  if (CudaActivations::Bytes(spec_, with_earlier) <= most_bytes) sizes = with_earlier;
-  while (sizes.most_tile_rows < sizes.rows) {  // as few tiles as there is memory for
-    CudaSizes longer = sizes;
-    longer.most_tile_rows *= 2;
-    if (CudaActivations::Bytes(spec_, longer) > most_bytes) break;
-    sizes = longer;
-  }
-  MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(device_, spec_, sizes));
+  const int64_t earlier = run.most_tokens_before();
+  MOE_ASSIGN_OR_RETURN(
+      activations_,
+      CudaActivations::Allocate(
+          device_, spec_, CudaActivations::WithSpare(spec_, Sizes(run.max_pass_rows()), earlier, run.spare_bytes)));
   const auto pinned = [&](int64_t tokens) {
     return device::PinnedBuffer<uint16_t>::Create(device_, tokens * spec_.kv_dim());
   };

@@ -20,14 +20,16 @@ device::Kernel MakeKernel(const char* name, Work work) {
           }};
 }
 
-CudaSizes SizesOf(const RankShare& share, bool coded, bool fp8_inputs) {
-  return {CudaUse::kShare, share.own_rows(), share.all_rows(), share.part_tokens, coded, fp8_inputs};
-}
-
 }  // namespace
 
+CudaSizes CudaRankKernels::Sizes(const RankShare& share) const {
+  CudaSizes sizes = CudaSizes::OfShare(share, coded_, fp8_inputs_);
+  sizes.most_tile_rows = least_tile_rows_;
+  return sizes;
+}
+
 int64_t CudaRankKernels::ActivationBytes(const RankShare& share) const {
-  return CudaActivations::Bytes(spec_, SizesOf(share, coded_, fp8_inputs_));
+  return CudaActivations::Bytes(spec_, Sizes(share));
 }
 
 absl::Status CudaRankKernels::Begin(const RankShare& share) {
@@ -44,7 +46,8 @@ absl::Status CudaRankKernels::Begin(const RankShare& share) {
   }
   inputs_.Begin(share.rows, device_);
   results_.Begin(spec_, share.rows);
-  MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(device_, spec_, SizesOf(share, coded_, fp8_inputs_)));
+  const CudaSizes sizes = CudaActivations::WithSpare(spec_, Sizes(share), /*earlier_tokens=*/0, share.spare_bytes);
+  MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(device_, spec_, sizes));
   MOE_ASSIGN_OR_RETURN(copies_, device_.NewStream("inputs"));
   MOE_RETURN_IF_ERROR(results_.Clear(activations_, *copies_));
   if (share.own_rows() > 0) MOE_RETURN_IF_ERROR(inputs_.Copy({0, share.own_rows()}, activations_, *copies_));

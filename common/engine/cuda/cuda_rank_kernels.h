@@ -28,12 +28,14 @@ class CudaRankKernels final : public RankKernels {
  public:
   // As CudaPrefill. REQUIRES a spec that CheckRanksSupported accepts.
   CudaRankKernels(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
-                  Int8Activations setting = Int8Activations::kPublished, bool fp8_inputs = false)
+                  Int8Activations setting = Int8Activations::kPublished, bool fp8_inputs = false,
+                  int64_t least_tile_rows = kCudaTileRows)
       : device_(device),
         spec_(spec),
         weights_(weights),
         coded_(TakesCodes(spec, weights, setting)),
         fp8_inputs_(fp8_inputs),
+        least_tile_rows_(least_tile_rows),
         inputs_(spec, weights) {}
 
   int64_t ActivationBytes(const RankShare& share) const override;
@@ -69,6 +71,7 @@ class CudaRankKernels final : public RankKernels {
   device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) override;
 
  private:
+  CudaSizes Sizes(const RankShare& share) const;
   // Of the rank's rows; kv: where the layer's keys and values are.
   CudaRows Rows(uint16_t* kv = nullptr) const;
   IndexRange Heads(int64_t tile) const;
@@ -85,6 +88,7 @@ class CudaRankKernels final : public RankKernels {
   const model::ModelWeights& weights_;
   const bool coded_;
   const bool fp8_inputs_;
+  const int64_t least_tile_rows_;
 
   // Of the run. What streams copy from and to stays until its end.
   RankShare share_;

@@ -38,10 +38,10 @@ cuda::ChooseExpertsArgs ChoiceOf(const weights::ModelSpec& spec, const float* lo
           .scale = static_cast<float>(spec.routed_scaling_factor)};
 }
 
-// Calls visit(rows, their plan) for all tiles of rows. A tile has as many choices as one of the prompt's rows.
+// Calls visit(rows, their plan) for all tiles of rows.
 template <typename Visit>
 absl::Status ForRoutedTiles(const CudaRows& rows, const RoutedRows& routed, const Visit& visit) {
-  const int64_t tile_rows = rows.activations.tile_rows * rows.spec.experts_per_token / routed.chosen;
+  const int64_t tile_rows = RoutedTileRows(rows.spec, rows.activations.tile_rows, routed.chosen);
   for (int64_t t = 0; t * tile_rows < routed.rows; ++t) {
     MOE_RETURN_IF_ERROR(visit(IndexRange{t * tile_rows, std::min((t + 1) * tile_rows, routed.rows)},
                               rows.activations.plans[static_cast<size_t>(t)]));

@@ -29,6 +29,7 @@ struct RankRun {
   model::MlaForm form = model::MlaForm::kUnabsorbed;
   std::span<float> residuals = {};  // as PromptRun's, of the rank's rows
   int64_t first_layer = 0;          // as PromptRun's
+  int64_t spare_bytes = 0;          // as PromptRun's, beside RankBytes
 
   int64_t own_rows() const { return std::ssize(rows); }
   int64_t all_rows() const { return split->tokens(); }

@@ -34,6 +34,7 @@ engine::RankShare RankRun::share() const {
   share.end = split->end();
   share.rank = rank;
   share.form = form;
+  share.spare_bytes = spare_bytes;
   if (pages != nullptr) share.pages = pages->pages();
   for (int of = 0; of < ranks(); ++of) {
     int64_t blocks = 0;

@@ -77,7 +77,10 @@ absl::Status RunPart(const RankSetup& setup, const weights::ModelSpec& spec, con
   const std::unique_ptr<ExpertExchange> exchange = NewExchange(experts, spec, setup, communicator, exchanges);
   RankCompute compute(spec, *setup.device, communicator, *setup.kernels, *exchange, exchanges);
   const absl::Status status = CatchExceptions([&]() -> absl::Status {
-    MOE_RETURN_IF_ERROR(compute.Begin(run));
+    RankRun with_spare = run;
+    // Standard EP may need more than was planned for its pairs.
+    if (experts == roofline::ExpertParallelism::kSmall) with_spare.spare_bytes = report.plan.spare_bytes;
+    MOE_RETURN_IF_ERROR(compute.Begin(with_spare));
     MOE_RETURN_IF_ERROR(RunPipeline(*setup.device, schedule, compute, callbacks.interrupted, callbacks.on_released,
                                     &report.pipeline, callbacks.ends_before));
     if (report.pipeline.ended_early) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -42,6 +43,7 @@ struct RanksResult {
   absl::Status status;
   model::Logits logits;
   std::vector<uint16_t> kv;
+  int64_t spare_bytes = std::numeric_limits<int64_t>::max();  // of the rank's device that has least
 };
 
 // A model, and its prompts on ranks of GPUs.
@@ -57,22 +59,27 @@ class RanksSubject {
   std::vector<int32_t> Tokens(int64_t count) const { return model::RandomTokens(count, spec().token_count, 3); }
 
   // Results of the tokens from `cached` on; the engine on the CPU has computed the earlier ones.
-  RanksResult OnRanks(int ranks, ExpertParallelism experts, std::span<const int32_t> tokens, int64_t cached = 0) {
+  RanksResult OnRanks(int ranks, ExpertParallelism experts, std::span<const int32_t> tokens, int64_t cached = 0,
+                      int64_t least_tile_rows = engine::kCudaTileRows, int64_t device_bytes = 0) {
     std::vector<std::unique_ptr<device::Device>> devices;
     std::vector<std::unique_ptr<engine::CudaRankKernels>> kernels;
     std::vector<RankSetup> setups;
     for (int rank = 0; rank < ranks; ++rank) {
       devices.push_back(Open(rank));
-      kernels.push_back(std::make_unique<engine::CudaRankKernels>(*devices.back(), spec(), weights_));
+      kernels.push_back(std::make_unique<engine::CudaRankKernels>(
+          *devices.back(), spec(), weights_, Int8Activations::kPublished, /*fp8_inputs=*/false, least_tile_rows));
       setups.push_back({.device = devices.back().get(), .kernels = kernels.back().get()});
     }
     DistributedPrefill prefill(
         spec(), weights_, setups,
         {.experts = experts,
-         .limits = kLimits,
+         .limits = {.device_bytes = device_bytes, .dense_bytes = kLimits.dense_bytes, .ring_slots = kLimits.ring_slots},
          .new_group = [](int n) { return NewInProcessRankGroup(n, {.timeout_seconds = kPatience}); },
          .patience_seconds = kPatience});
-    const RanksResult result = Run(prefill, tokens, cached);
+    RanksResult result = Run(prefill, tokens, cached);
+    for (const RankReport& report : prefill.reports()) {
+      result.spare_bytes = std::min(result.spare_bytes, report.plan.spare_bytes);
+    }
     for (const auto& device : devices) EXPECT_EQ(device->memory_used(), 0);
     return result;
   }
@@ -209,6 +216,50 @@ TEST(CudaDistributedTest, OneRankHasTheBitsOfOneDevice) {
     EXPECT_TRUE(model::SameBits(result.logits, expected.logits)) << Name(experts);
     EXPECT_EQ(result.kv, expected.kv) << Name(experts);
   }
+}
+
+// Tiles of 16 rows, and those that the memory makes longer, have the bits of one tile.
+TEST(CudaDistributedTest, ShortAndLongTilesHaveTheSameBits) {
+  RanksSubject subject(Spec());
+  const std::vector<int32_t> tokens = subject.Tokens(100);
+  for (const ExpertParallelism experts : kExperts) {
+    const RanksResult expected = subject.OnRanks(2, experts, tokens);
+    ASSERT_TRUE(expected.status.ok()) << expected.status;
+    constexpr int64_t kBytes = 512 << 20;
+    const RanksResult longer = subject.OnRanks(2, experts, tokens, 0, 16, kBytes);
+    const RanksResult shorter = subject.OnRanks(2, experts, tokens, 0, 16, kBytes - longer.spare_bytes);
+    EXPECT_GT(longer.spare_bytes, 0);
+    EXPECT_EQ(shorter.spare_bytes, 0);
+    for (const RanksResult* result : {&longer, &shorter}) {
+      ASSERT_TRUE(result->status.ok()) << result->status;
+      EXPECT_TRUE(model::SameBits(result->logits, expected.logits)) << Name(experts);
+      EXPECT_EQ(result->kv, expected.kv) << Name(experts);
+    }
+  }
+}
+
+TEST(CudaDistributedTest, LongerTilesTakeWhatMemoryIsSpare) {
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = Spec()});
+  const model::ModelWeights weights = model::BindWeights(*model.segment).value();
+  const auto device = device::OpenCudaDevice({.memory_bytes = int64_t{1} << 30}).value();
+  engine::CudaRankKernels kernels(*device, Spec(), weights, Int8Activations::kPublished, /*fp8_inputs=*/false,
+                                  /*least_tile_rows=*/16);
+  const ZigZagSplit split(0, 100, 2);
+  const std::vector<model::EngineRow> all = model::MakeRows(model::RandomTokens(100, Spec().token_count, 3), 0);
+  const std::vector<model::EngineRow> rows = RankRows(all, split, 0);
+  const auto used = [&](int64_t spare_bytes) {
+    RankRun run;
+    run.split = &split;
+    run.rows = rows;
+    run.spare_bytes = spare_bytes;
+    EXPECT_TRUE(kernels.Begin(run.share()).ok());
+    const int64_t bytes = device->memory_used();
+    kernels.End();
+    return bytes - kernels.ActivationBytes(run.share());
+  };
+  EXPECT_LE(used(0), 0);
+  EXPECT_GT(used(64 << 20), 0);
+  EXPECT_LE(used(64 << 20), 64 << 20);
 }
 
 TEST(CudaDistributedTest, TheSameEveryTime) {
