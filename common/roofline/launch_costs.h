@@ -21,6 +21,11 @@ struct StepLoad {
   // The type to which rows are rounded before a product with FP8 weights. kBF16, as in every kernel here: a product of
   // BF16 values. kF8E4M3: a product of FP8 values.
   DType activations = DType::kBF16;
+  // Tiles into which rows are cut for their experts, one after the other: each reads the weights again, in launches of
+  // its own.
+  int64_t expert_tiles = 1;
+  // The outputs of all the layer's experts are added up at once, behind the last. Rows are one tile then.
+  bool adds_at_once = false;
 };
 
 // A kernel without products that reads and writes `numbers` BF16 elements per row.
@@ -32,8 +37,11 @@ device::KernelCost AttentionCost(const weights::ModelSpec& spec, const model::At
 device::KernelCost MlpCost(const weights::ModelSpec& spec, const model::MlpWeights& mlp, const StepLoad& load);
 // The router with its norm and the choice of experts.
 device::KernelCost RouterCost(const weights::ModelSpec& spec, const StepLoad& load);
-// One launch of `count` experts with `routed` rows each: gathers the rows and adds the outputs to F32 sums.
+// `count` experts together, with `routed` rows each: gathers the rows and adds the outputs to F32 sums. are_last: of
+// the layer.
 device::KernelCost ExpertsCost(const weights::ModelSpec& spec, const model::MlpWeights& expert, double count,
-                               double routed, DType activations);
+                               double routed, const StepLoad& load, bool are_last);
+// Sorts rows of `chosen` choices each by their experts, tile by tile.
+device::KernelCost SortCost(double rows, int64_t chosen, int64_t tiles);
 
 }  // namespace moestro::roofline

@@ -231,7 +231,7 @@ double Streamed(int64_t tokens, int64_t cached, int devices) {
         .report.counters.wall_seconds;
   }
   return prefill::SimulateRanks(Gpu(), Spec(), DType::kF8E4M3, form, tokens, kLimits, devices,
-                                roofline::ExpertParallelism::kSmall, DType::kBF16, cached)
+                                roofline::ExpertParallelism::kSmall, {}, cached)
       .value()
       .wall_seconds;
 }

@@ -4,7 +4,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "common/engine/host/prompt_forward.h"
+#include "common/base/math.h"
+#include "common/base/status.h"
 #include "common/roofline/work_count.h"
 
 namespace moestro::engine {
@@ -46,7 +47,8 @@ KernelCost StepCost(const weights::ModelSpec& spec, const model::ModelWeights& w
       return roofline::RouterCost(spec, load);
     case StepKind::kExperts:
       return roofline::ExpertsCost(spec, layer->feed_forward.experts.front(), static_cast<double>(modules.size()),
-                                   RowsOfAnExpert(spec, load, step.layer, modules), load.activations);
+                                   RowsOfAnExpert(spec, load, step.layer, modules), load,
+                                   load.adds_at_once && modules.back().module->index + 1 == spec.num_experts);
     case StepKind::kDispatch:
     case StepKind::kCombine:
       break;               // what they launch is no cost of the step alone
@@ -66,13 +68,16 @@ roofline::StepLoad PassLoad(const PromptRun& run, int64_t pass_index) {
           .routed_rows = rows};
 }
 
-int64_t SimPrefill::ActivationBytes(int64_t pass_rows) const {
-  return PromptForwardBytes(spec_, /*threads=*/0,
-                            {.max_rows = pass_rows, .tile_rows = std::min(kGpuTileRows, pass_rows)});
+int64_t SimPrefill::ActivationBytes(int64_t pass_rows) const { return CudaActivations::Bytes(spec_, Sizes(pass_rows)); }
+
+CudaSizes SimPrefill::Sizes(int64_t pass_rows) const {
+  return CudaSizes::OfPass(pass_rows, /*coded=*/false, costs_.activations == DType::kF8E4M3);
 }
 
 absl::Status SimPrefill::Begin(const PromptRun& run) {
   run_ = run;
+  tile_rows_ = CudaActivations::TileRows(
+      CudaActivations::WithSpare(spec_, Sizes(run.max_pass_rows()), run.most_tokens_before(), run.spare_bytes));
   return absl::OkStatus();
 }
 
@@ -81,8 +86,15 @@ absl::Status SimPrefill::Launch(const LayerStep& step, std::span<const StagedMod
   roofline::StepLoad load = PassLoad(run_, step.pass);
   load.expert_spread = costs_.expert_spread;
   load.activations = costs_.activations;
+  if (costs_.cuts_rows) {
+    load.expert_tiles = CeilDiv(run_.PassRows(step.pass).size(), tile_rows_);
+    load.adds_at_once = load.expert_tiles == 1;
+  }
+  MOE_RETURN_IF_ERROR(stream.Launch(
+      {.name = StepName(step.kind), .cost = StepCost(spec_, weights_, run_.form, load, step, modules), .run = {}}));
+  if (step.kind != StepKind::kRoute) return absl::OkStatus();
   return stream.Launch(
-      {.name = StepName(step.kind), .cost = StepCost(spec_, weights_, run_.form, load, step, modules), .run = {}});
+      {.name = "sort", .cost = roofline::SortCost(load.rows, spec_.experts_per_token, load.expert_tiles), .run = {}});
 }
 
 absl::Status SimPrefill::Store(const LayerStep& step, device::Stream& stream) {

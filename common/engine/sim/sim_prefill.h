@@ -7,16 +7,13 @@
 #include <span>
 
 #include "common/device/device.h"
+#include "common/engine/cuda/activations.h"
 #include "common/engine/prefill_compute.h"
 #include "common/model/binding.h"
 #include "common/roofline/launch_costs.h"
 #include "common/weights/model_spec.h"
 
 namespace moestro::engine {
-
-// Rows that a GPU takes through attention and the router together: many enough to fill it, few enough that their
-// queries (0.4 MB a row for DeepSeek-V3) stay below 2 GB.
-inline constexpr int64_t kGpuTileRows = 4096;
 
 // Of a pass of the prompt, its rows spread evenly over the experts.
 roofline::StepLoad PassLoad(const PromptRun& run, int64_t pass);
@@ -29,9 +26,12 @@ device::KernelCost StepCost(const weights::ModelSpec& spec, const model::ModelWe
 struct CostOptions {
   double expert_spread = 0;
   DType activations = DType::kBF16;
+  // Rows are cut into tiles for their experts as the kernels here cut them; no: each expert gets all its rows at once.
+  bool cuts_rows = true;
 };
 
-// Every step costs what StepCost says; keys and values go back to the host.
+// Every step costs what StepCost says; keys and values go back to the host. The memory is that of the CUDA kernels
+// (cuda/activations.h), and so are the tiles of rows for which it suffices.
 class SimPrefill final : public PrefillCompute {
  public:
   // spec and weights outlive it.
@@ -50,10 +50,13 @@ class SimPrefill final : public PrefillCompute {
   void End() override {}
 
  private:
+  CudaSizes Sizes(int64_t pass_rows) const;
+
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;
   const CostOptions costs_;
   PromptRun run_;
+  int64_t tile_rows_ = 0;  // of the run
 };
 
 }  // namespace moestro::engine

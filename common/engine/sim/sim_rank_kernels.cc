@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "common/engine/host/prompt_forward.h"
 #include "common/kv/format.h"
 #include "common/model/attention/attention.h"
 #include "common/roofline/traffic.h"
@@ -31,20 +30,24 @@ int64_t VisiblePairs(IndexRange rows, IndexRange positions) {
 }  // namespace
 
 int64_t SimRankKernels::ActivationBytes(const RankShare& share) const {
-  const int64_t own_rows = share.own_rows();
-  return PromptForwardBytes(spec_, /*threads=*/0,
-                            {.max_rows = own_rows, .tile_rows = std::min(kGpuTileRows, own_rows), .parts = true});
+  return CudaActivations::Bytes(spec_, Sizes(share));
+}
+
+CudaSizes SimRankKernels::Sizes(const RankShare& share) const {
+  return CudaSizes::OfShare(share, /*coded=*/false, costs_.activations == DType::kF8E4M3);
 }
 
 absl::Status SimRankKernels::Begin(const RankShare& share) {
   share_ = share;
+  tile_rows_ = CudaActivations::TileRows(
+      CudaActivations::WithSpare(spec_, Sizes(share), /*earlier_tokens=*/0, share.spare_bytes));
   int64_t pairs = 0;
   for (const IndexRange& rows : share.stripes) pairs += VisiblePairs(rows, {0, share.end});
   load_ = {.rows = static_cast<double>(share.own_rows()),
            .visible_pairs = static_cast<double>(pairs),
            .context = static_cast<double>(share.end),
            .routed_rows = static_cast<double>(share.all_rows()),
-           .activations = activations_};
+           .activations = costs_.activations};
   return absl::OkStatus();
 }
 
@@ -103,9 +106,15 @@ device::Kernel SimRankKernels::Clear(std::span<float> sums) {
   return Moves("clear", static_cast<int64_t>(sums.size_bytes()));
 }
 
+device::Kernel SimRankKernels::SortRows(int64_t rows, int64_t chosen) {
+  if (costs_.cuts_rows) load_.expert_tiles = CeilDiv(rows, RoutedTileRows(spec_, tile_rows_, chosen));
+  return {.name = "sort", .cost = roofline::SortCost(static_cast<double>(rows), chosen, load_.expert_tiles), .run = {}};
+}
+
 device::Kernel SimRankKernels::Sort(std::span<const model::ExpertChoice> choices, int64_t per_row) {
-  load_.routed_rows = static_cast<double>(std::ssize(choices) / per_row);
-  return Moves("sort", static_cast<int64_t>(2 * choices.size_bytes()));
+  const int64_t rows = std::ssize(choices) / per_row;
+  load_.routed_rows = static_cast<double>(rows);
+  return SortRows(rows, per_row);
 }
 
 device::Kernel SimRankKernels::Experts(std::span<const StagedModule> experts, const uint16_t*, float*) {
@@ -136,9 +145,7 @@ device::Kernel SimRankKernels::Pack(const uint16_t*, const model::ExpertChoice*,
   return Moves("pack", 2 * ExpectedPairs().total * spec_.hidden_size * kBf16);
 }
 
-device::Kernel SimRankKernels::SortPairs(std::span<const int32_t> experts) {
-  return Moves("sort", static_cast<int64_t>(2 * experts.size_bytes()));
-}
+device::Kernel SimRankKernels::SortPairs(std::span<const int32_t> experts) { return SortRows(std::ssize(experts), 1); }
 
 device::Kernel SimRankKernels::CombinePairs(const model::ExpertChoice*, const float*, float*) {
   return Moves("weigh", (ExpectedPairs().total + share_.own_rows()) * spec_.hidden_size * kF32);

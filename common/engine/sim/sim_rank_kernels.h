@@ -11,9 +11,9 @@ namespace moestro::engine {
 
 class SimRankKernels final : public RankKernels {
  public:
-  // spec and weights outlive it. Experts are taken to be chosen evenly. activations: StepLoad's.
-  SimRankKernels(const weights::ModelSpec& spec, const model::ModelWeights& weights, DType activations)
-      : spec_(spec), weights_(weights), activations_(activations) {}
+  // spec and weights outlive it. Experts are taken to be chosen evenly: no spread. Memory and tiles as SimPrefill's.
+  SimRankKernels(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CostOptions& costs)
+      : spec_(spec), weights_(weights), costs_(costs) {}
 
   int64_t ActivationBytes(const RankShare& share) const override;
   absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
@@ -50,15 +50,19 @@ class SimRankKernels final : public RankKernels {
   device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) override;
 
  private:
+  CudaSizes Sizes(const RankShare& share) const;
   PairLists ExpectedPairs() const;
+  // Sorts so many rows of `chosen` experts each, by which Experts cuts them.
+  device::Kernel SortRows(int64_t rows, int64_t chosen);
   device::KernelCost Cost(StepKind kind, std::span<const StagedModule> modules) const;
   // A step that is one kernel.
   device::Kernel Whole(StepKind kind, std::span<const StagedModule> modules) const;
 
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;
-  const DType activations_;
+  const CostOptions costs_;
   RankShare share_;
+  int64_t tile_rows_ = 0;    // of the run
   roofline::StepLoad load_;  // of the run's steps
 };
 

@@ -241,7 +241,8 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_flag(
       "--paper", flags->paper,
       "Compare the paper's figures for DeepSeek-V3 on one RTX 5090, or two, with this implementation and with the "
-      "paper's way (--activations fp8 --experts-together 1); with --decode, on RTX 5090 and 2x EPYC 9355; with --cpu, "
+      "paper's way (--activations fp8 --experts-together 1, all rows in one tile); with --decode, on RTX 5090 and 2x "
+      "EPYC 9355; with --cpu, "
       "Table 1 of Intel's article on SGLang on two Xeon 6980P");
   CLI::Option* decode = command->add_flag("--decode", flags->decode,
                                           "Decode steps instead of a prompt: attention on the GPU, experts on the CPU, "

@@ -59,23 +59,21 @@ struct Setting {
   const device::HardwareSpec& hardware;
   weights::ModelSpec spec;
   prefill::MemoryLimits limits;
-  DType activations;
+  engine::CostOptions costs;
   int ranks;
 };
 
 absl::StatusOr<Simulated> Simulate(const Setting& setting, int64_t tokens, const Way& way) {
-  const auto& [hardware, spec, limits, activations, ranks] = setting;
+  const auto& [hardware, spec, limits, costs, ranks] = setting;
   if (way.ranks == 1) {
-    MOE_ASSIGN_OR_RETURN(
-        prefill::SimulatedPrefill one,
-        prefill::SimulatePrefill(hardware, spec, kWeights, kForm, tokens, limits, {.activations = activations}));
+    MOE_ASSIGN_OR_RETURN(prefill::SimulatedPrefill one,
+                         prefill::SimulatePrefill(hardware, spec, kWeights, kForm, tokens, limits, costs));
     const prefill::StreamCounters& counters = one.report.counters;
     return Simulated{
         .seconds = counters.wall_seconds, .passes = counters.passes, .timeline = std::move(one.report.timeline)};
   }
-  MOE_ASSIGN_OR_RETURN(
-      prefill::SimulatedRanks many,
-      prefill::SimulateRanks(hardware, spec, kWeights, kForm, tokens, limits, way.ranks, way.experts, activations));
+  MOE_ASSIGN_OR_RETURN(prefill::SimulatedRanks many, prefill::SimulateRanks(hardware, spec, kWeights, kForm, tokens,
+                                                                            limits, way.ranks, way.experts, costs));
   Simulated result{.seconds = many.wall_seconds,
                    .passes = many.passes,
                    .imbalance = many.imbalance,
@@ -292,30 +290,39 @@ prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits) {
   return limits;
 }
 
+engine::CostOptions CostsInPapersWay(engine::CostOptions costs) {
+  costs.activations = DType::kF8E4M3;
+  costs.cuts_rows = false;
+  return costs;
+}
+
 absl::StatusOr<PaperComparison> CompareRanks(const GpuMachine& machine, const prefill::MemoryLimits& limits) {
   const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
   PaperComparison comparison;
-  MOE_ASSIGN_OR_RETURN(comparison.built,
-                       CompareRanksWithPaper({machine.built, spec, limits, machine.BuiltActivations(), kPaperRanks}));
+  MOE_ASSIGN_OR_RETURN(
+      comparison.built,
+      CompareRanksWithPaper({machine.built, spec, limits, {.activations = machine.BuiltActivations()}, kPaperRanks}));
   MOE_ASSIGN_OR_RETURN(comparison.paper_way, CompareRanksWithPaper({machine.paper_way, spec, InPapersWay(limits),
-                                                                    DType::kF8E4M3, kPaperRanks}));
+                                                                    CostsInPapersWay(), kPaperRanks}));
   return comparison;
 }
 
 absl::StatusOr<Json> PaperLayer(const device::HardwareSpec& hardware, const prefill::MemoryLimits& limits,
                                 DType activations) {
   Json skipped = Json::array();
-  MOE_ASSIGN_OR_RETURN(Json layer, LayerBreakdown({hardware, checkpoint::PublishedModel("deepseek-v3"), limits,
-                                                   activations, kPaperRanks},
-                                                  kPaperTokens, &skipped));
+  MOE_ASSIGN_OR_RETURN(
+      Json layer,
+      LayerBreakdown(
+          {hardware, checkpoint::PublishedModel("deepseek-v3"), limits, {.activations = activations}, kPaperRanks},
+          kPaperTokens, &skipped));
   if (!skipped.empty()) return absl::ResourceExhaustedError(skipped[0]["why"].get<std::string>());
   return layer;
 }
 
 absl::Status SimulateSeveral(const GpuMachine& machine, const SimulateRanksFlags& flags) {
   const device::HardwareSpec& hardware = machine.For(flags.activations);
-  const Setting setting = {hardware, checkpoint::PublishedModel(flags.model), flags.limits, flags.activations,
-                           flags.ranks};
+  const Setting setting = {
+      hardware, checkpoint::PublishedModel(flags.model), flags.limits, {.activations = flags.activations}, flags.ranks};
   MOE_RETURN_IF_ERROR(CheckHasExperts(setting.spec, flags.model, "--ranks"));
   MOE_ASSIGN_OR_RETURN(SimulatedLengths lengths, CompareLengths(setting, flags.tokens));
   // The user did not ask for this length, so the shorter ones are printed without it.

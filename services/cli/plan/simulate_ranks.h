@@ -28,6 +28,8 @@ std::string ProductsLine(const GpuMachine& machine, DType activations);
 std::string RatesLine(const GpuMachine& machine);
 // The limits with one launch per expert, as "Cloud-grade SLOs for local MoE" computes them (figure 5).
 prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits);
+// The costs with products of FP8 values. How its kernels cut rows, it does not say.
+engine::CostOptions CostsInPapersWay(engine::CostOptions costs = {});
 
 // The paper's figures for DeepSeek-V3 on two devices, beside simulated ones.
 absl::StatusOr<PaperComparison> CompareRanks(const GpuMachine& machine, const prefill::MemoryLimits& limits);

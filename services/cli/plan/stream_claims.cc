@@ -120,9 +120,8 @@ absl::StatusOr<PaperComparison> CompareStream(const GpuMachine& machine, const p
   PaperComparison comparison;
   with.activations = machine.BuiltActivations();
   MOE_ASSIGN_OR_RETURN(comparison.built, CompareWithPaper(machine.built, spec, limits, with, /*fitted=*/false));
-  with.activations = DType::kF8E4M3;
-  MOE_ASSIGN_OR_RETURN(comparison.paper_way,
-                       CompareWithPaper(machine.paper_way, spec, InPapersWay(limits), with, /*fitted=*/true));
+  MOE_ASSIGN_OR_RETURN(comparison.paper_way, CompareWithPaper(machine.paper_way, spec, InPapersWay(limits),
+                                                              CostsInPapersWay(costs), /*fitted=*/true));
   return comparison;
 }
 

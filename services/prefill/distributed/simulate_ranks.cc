@@ -63,13 +63,13 @@ double CopyRate(const device::HardwareSpec& hardware, const weights::ModelSpec& 
 struct SimRanks {
   SimRanks(const device::HardwareSpec& hardware, double copy_rate, const weights::ModelSpec& spec,
            const model::ModelWeights& weights, const MemoryLimits& limits, int ranks,
-           roofline::ExpertParallelism experts, DType activations) {
+           roofline::ExpertParallelism experts, const engine::CostOptions& costs) {
     device::HardwareSpec shared = hardware;
     shared.copy_bytes_per_second = copy_rate;
     std::vector<RankSetup> setups;
     for (int rank = 0; rank < ranks; ++rank) {
       pointers.push_back(devices.emplace_back(device::NewSimDevice(shared)).get());
-      kernels.push_back(std::make_unique<engine::SimRankKernels>(spec, weights, activations));
+      kernels.push_back(std::make_unique<engine::SimRankKernels>(spec, weights, costs));
       setups.push_back({pointers.back(), kernels.back().get()});
     }
     const auto new_group = [this, link = LinkOf(hardware)](int) {
@@ -108,10 +108,10 @@ RankShares ShareOut(int64_t tokens, int ranks) {
 absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                              DType linear, model::MlaForm form, int64_t tokens,
                                              const MemoryLimits& limits, int ranks, roofline::ExpertParallelism experts,
-                                             DType activations, int64_t cached) {
+                                             const engine::CostOptions& costs, int64_t cached) {
   const model::ModelWeights weights = roofline::ShapesOnly(spec, linear);
   const auto ranks_with = [&](double copy_rate) {
-    return std::make_unique<SimRanks>(hardware, copy_rate, spec, weights, limits, ranks, experts, activations);
+    return std::make_unique<SimRanks>(hardware, copy_rate, spec, weights, limits, ranks, experts, costs);
   };
   SimulatedRanks result;
   MOE_ASSIGN_OR_RETURN(result.passes,

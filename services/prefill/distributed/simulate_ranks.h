@@ -32,10 +32,9 @@ RankShares ShareOut(int64_t tokens, int ranks);
 
 // A prompt of `tokens` new tokens, after `cached` cached ones, on `ranks` devices that are such as `hardware` says, in
 // as few passes as fit.
-// activations: StepLoad's.
 absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                              DType linear, model::MlaForm form, int64_t tokens,
                                              const MemoryLimits& limits, int ranks, roofline::ExpertParallelism experts,
-                                             DType activations = DType::kBF16, int64_t cached = 0);
+                                             const engine::CostOptions& costs = {}, int64_t cached = 0);
 
 }  // namespace moestro::prefill

@@ -40,7 +40,7 @@ struct Outcome {
 };
 
 absl::StatusOr<Outcome> Simulate(const OsdiContext& context, const device::HardwareSpec& hardware,
-                                 const prefill::MemoryLimits& limits, DType activations) {
+                                 const prefill::MemoryLimits& limits, const engine::CostOptions& costs) {
   Outcome outcome;
   for (const Workload& workload : kWorkloads) {
     MOE_ASSIGN_OR_RETURN(outcome.seconds.emplace_back(), SimulateConcurrency(hardware, context.v3,
@@ -48,7 +48,7 @@ absl::StatusOr<Outcome> Simulate(const OsdiContext& context, const device::Hardw
                                                                               .sequences = workload.sequences,
                                                                               .context = kDecodePrompt,
                                                                               .steps = kGenerated},
-                                                                             limits, {.activations = activations}));
+                                                                             limits, costs));
   }
   return outcome;
 }
@@ -56,9 +56,10 @@ absl::StatusOr<Outcome> Simulate(const OsdiContext& context, const device::Hardw
 }  // namespace
 
 absl::Status AddConcurrency(const OsdiContext& context, Figure& figure) {
-  MOE_ASSIGN_OR_RETURN(const Outcome built, Simulate(context, context.built(), {}, context.activations()));
+  MOE_ASSIGN_OR_RETURN(const Outcome built,
+                       Simulate(context, context.built(), {}, {.activations = context.activations()}));
   MOE_ASSIGN_OR_RETURN(const Outcome way,
-                       Simulate(context, context.input.node.paper_way, InPapersWay({}), DType::kF8E4M3));
+                       Simulate(context, context.input.node.paper_way, InPapersWay({}), CostsInPapersWay()));
   const auto add = [&](const char* what, double paper, double ours, double paper_way, const char* section,
                        Bound bound = Bound::kNear) {
     figure.claims.push_back(

@@ -35,9 +35,10 @@ absl::StatusOr<double> OneGpu(const OsdiContext& context, int64_t tokens) {
 }
 
 absl::StatusOr<double> TwoGpus(const OsdiContext& context, int64_t tokens) {
-  MOE_ASSIGN_OR_RETURN(const prefill::SimulatedRanks simulated,
-                       prefill::SimulateRanks(context.built(), context.v3, kWeights, kForm, tokens, {}, 2,
-                                              roofline::ExpertParallelism::kSmall, context.activations()));
+  MOE_ASSIGN_OR_RETURN(
+      const prefill::SimulatedRanks simulated,
+      prefill::SimulateRanks(context.built(), context.v3, kWeights, kForm, tokens, {}, 2,
+                             roofline::ExpertParallelism::kSmall, {.activations = context.activations()}));
   return simulated.wall_seconds;
 }
 

@@ -71,6 +71,46 @@ TEST_F(CostsTest, ExpertsTogetherShareTheLaunchAndItsLastWave) {
   EXPECT_EQ(four.kernels, one.kernels);
 }
 
+// As RunFp8Experts and RunGroupedMlp launch them (common/engine/cuda/feed_forward.cc): products of large and of small
+// tiles of tokens, twice; in FP8 two roundings; and the addition to the sums.
+TEST_F(CostsTest, EachTileOfRowsHasLaunchesAndWeightsOfItsOwn) {
+  const std::vector<StagedModule> modules(2);
+  for (const DType activations : {DType::kBF16, DType::kF8E4M3}) {
+    const auto cost = [&](int64_t tiles) {
+      const roofline::StepLoad load{.rows = 64, .routed_rows = 64, .activations = activations, .expert_tiles = tiles};
+      return StepCost(spec_, weights_, model::MlaForm::kUnabsorbed, load, {.kind = StepKind::kExperts, .layer = 2},
+                      modules);
+    };
+    const device::KernelCost one = cost(1), three = cost(3);
+    EXPECT_EQ(one.kernels, activations == DType::kBF16 ? 5 : 7);
+    EXPECT_EQ(three.kernels, 3 * one.kernels);
+    EXPECT_DOUBLE_EQ(three.bf16_depth + three.fp8_depth, 3 * (one.bf16_depth + one.fp8_depth));
+    EXPECT_EQ(three.bf16_flops, one.bf16_flops);
+    EXPECT_EQ(three.fp8_flops, one.fp8_flops);
+    EXPECT_EQ(three.elementwise_bytes, one.elementwise_bytes);
+    const auto weights = static_cast<double>(3 * spec_.hidden_size * spec_.moe_intermediate_size);
+    EXPECT_GE(three.memory_bytes, one.memory_bytes + 2 * weights * static_cast<double>(modules.size()));
+  }
+}
+
+// One launch adds all outputs of a layer, behind its last experts: fewer launches, and less traffic.
+TEST_F(CostsTest, OutputsOfOneTileAreAddedBehindTheLastExperts) {
+  const auto cost = [&](bool at_once, int64_t index) {
+    const Module module{.layer = 2, .index = index, .image = {}};
+    const StagedModule staged{.module = &module};
+    const roofline::StepLoad load{.rows = 64, .routed_rows = 64, .adds_at_once = at_once};
+    return StepCost(spec_, weights_, model::MlaForm::kUnabsorbed, load, {.kind = StepKind::kExperts, .layer = 2},
+                    {&staged, 1});
+  };
+  const int64_t last = spec_.num_experts - 1;
+  EXPECT_EQ(cost(true, 0).kernels, cost(false, 0).kernels - 1);
+  EXPECT_EQ(cost(true, last).kernels, cost(false, last).kernels);
+  const double sums = static_cast<double>(64 * (spec_.experts_per_token + 1) * spec_.hidden_size * 4);
+  EXPECT_DOUBLE_EQ(cost(true, last).elementwise_bytes - cost(true, 0).elementwise_bytes, sums);
+  EXPECT_LT(cost(true, 0).elementwise_bytes * static_cast<double>(last + 1) + sums,
+            cost(false, 0).elementwise_bytes * static_cast<double>(last + 1));
+}
+
 TEST_F(CostsTest, SpreadChangesWhatEachExpertGetsAndNotTheSum) {
   const int64_t experts = 1000;  // many: the sum comes close
   weights::ModelSpec spec = spec_;

@@ -135,7 +135,6 @@ const std::set<std::string> kMisses = {
     "3: dispatch and combine / layer, CP2+EP2",
     "3: layer, CP2+SmallEP2 / one device, 20K tokens",
     "13: most tokens/s, 4K to 64K tokens (up to)",
-    "13: CP2+SmallEP2 times as fast, 32K tokens",
     "13: SLP over KTransformers as estimated, 32K tokens",
     "15: one stream, Kimi-K2",
     "15: µs of all else, a layer of one stream (approximately)",

@@ -44,8 +44,8 @@ TEST(SimulateRanks, IsTheSameEveryTimeInPasses) {
     device::HardwareSpec machine = Machine();
     machine.gpu_memory_bytes = 8e6;
     return SimulateRanks(machine, SmallSpec(), DType::kF8E4M3, model::MlaForm::kUnabsorbed, 64 * 48,
-                         {.dense_bytes = 1 << 20, .min_pass_rows = 64}, 2, roofline::ExpertParallelism::kStandard,
-                         DType::kBF16, /*cached=*/640)
+                         {.dense_bytes = 1 << 20, .min_pass_rows = 64}, 2, roofline::ExpertParallelism::kStandard, {},
+                         /*cached=*/640)
         .value();
   };
   const SimulatedRanks expected = simulate();
@@ -112,6 +112,25 @@ TEST(SimulateRanks, APromptThatDoesNotFitAtOnceIsComputedInPasses) {
   EXPECT_NEAR(static_cast<double>(sent(cut)) / static_cast<double>(sent(whole)), 1, 0.05);
   const absl::Status status = simulate(kCutBytes, kTokens).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+}
+
+// A rank's kernels get what the plan leaves of the memory, and make their tiles of rows longer.
+TEST(SimulateRanks, SpareMemoryMakesTilesLonger) {
+  constexpr int64_t kTokens = 64 * 300;
+  const auto simulate = [](double memory, roofline::ExpertParallelism experts, bool cuts_rows) {
+    device::HardwareSpec machine = Machine();
+    machine.gpu_memory_bytes = memory;
+    machine.launch_seconds = 1e-3;
+    return SimulateRanks(machine, SmallSpec(), DType::kF8E4M3, model::MlaForm::kUnabsorbed, kTokens,
+                         {.dense_bytes = 1 << 20}, 2, experts, {.cuts_rows = cuts_rows})
+        .value()
+        .wall_seconds;
+  };
+  const auto small = roofline::ExpertParallelism::kSmall, standard = roofline::ExpertParallelism::kStandard;
+  const double longer = simulate(10e9, small, true);
+  EXPECT_EQ(longer, simulate(10e9, small, false)) << "all rows at once";
+  // Standard EP keeps the memory for pairs that were not planned.
+  EXPECT_GT(simulate(10e9, standard, true), simulate(10e9, standard, false));
 }
 
 // Ranks share whole pages, and a pass may begin inside of one: an earlier pass may give a rank the most rows.

@@ -80,6 +80,27 @@ TEST(Simulate, PassesStreamEverythingAgain) {
   EXPECT_GT(twice.report.counters.streamed_bytes, once * 18 / 10);  // the head is streamed once
 }
 
+// Rows go through experts in the tiles of a GPU: all at once where the memory suffices, otherwise in three.
+TEST(Simulate, SpareMemoryMakesTilesLonger) {
+  constexpr int64_t kTokens = 10000;
+  const weights::ModelSpec spec = SmallSpec();
+  const model::ModelWeights weights = roofline::ShapesOnly(spec, DType::kF8E4M3);
+  const engine::SimPrefill compute(spec, weights);
+  const int64_t slot = SlotBytes(engine::ListModules(spec, weights, model::MlaForm::kUnabsorbed, 1 << 18));
+  const auto compute_seconds = [&](int64_t spare_bytes, bool cuts_rows) {
+    const MemoryLimits limits{.device_bytes = (1 << 20) + 8 * slot + compute.ActivationBytes(kTokens) + spare_bytes,
+                              .dense_bytes = 1 << 20,
+                              .ring_slots = 8};
+    return SimulatePrefill(Machine(), spec, DType::kF8E4M3, model::MlaForm::kUnabsorbed, kTokens, limits,
+                           {.cuts_rows = cuts_rows})
+        .value()
+        .report.counters.compute_seconds;
+  };
+  EXPECT_GT(compute_seconds(0, true), compute_seconds(0, false));
+  EXPECT_LT(compute_seconds(200 << 20, true), compute_seconds(0, true));
+  EXPECT_EQ(compute_seconds(200 << 20, false), compute_seconds(0, false));
+}
+
 using SimulatedShapesTest = StreamTest;
 
 // What is simulated is what would be streamed: the same modules of the same sizes as in a segment.
