@@ -32,6 +32,8 @@ struct KernelCost {
   double memory_bytes = 0;       // device memory traffic of kernels with products
   double elementwise_bytes = 0;  // of kernels without products
   int64_t kernels = 1;           // launches
+  double host_bytes = 0;         // of host memory that kernels themselves read and write, over the bus
+  int64_t bus_trips = 0;         // times that a kernel waits for the bus and back: for what it reads or has written
 };
 
 // Work for a stream. `run` launches it on `native` (cudaStream_t; null where there is none) and returns the launch's

@@ -68,8 +68,6 @@ roofline::CpuMachine Cpu(double part) {
 class SimulatedDecode {
  public:
   SimulatedDecode() : experts_(*this) {
-    hardware_.memory_fraction = hardware_.decode_memory_fraction;
-    device_ = device::NewSimDevice(hardware_);
     forward_ = decode::HybridForward::Create(
                    Spec(), *device_, compute_, experts_,
                    {.max_rows = kChunk + kMaxBatch, .split = [](const auto& batch) { return batch.runs.size(); }})
@@ -121,11 +119,16 @@ class SimulatedDecode {
     SimulatedDecode& owner_;
   };
 
-  device::HardwareSpec hardware_ = Gpu();
+  static device::HardwareSpec DecodeHardware() {
+    device::HardwareSpec hardware = Gpu();
+    hardware.memory_fraction = hardware.decode_memory_fraction;
+    return hardware;
+  }
+
   const roofline::CpuMachine cpu_ = Cpu(1);
   const roofline::ModelCount count_ = roofline::CountModel(Spec(), DType::kF8E4M3);
-  std::unique_ptr<device::Device> device_;
-  engine::SimDecode compute_{Spec(), count_};
+  const std::unique_ptr<device::Device> device_ = device::NewSimDevice(DecodeHardware());
+  engine::SimDecode compute_{*device_, Spec(), count_};
   Experts experts_;
   std::unique_ptr<decode::HybridForward> forward_;
 };

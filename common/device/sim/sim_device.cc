@@ -144,7 +144,9 @@ double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost) {
                           cost.attention_flops / (hardware.bf16_flops_per_second * hardware.attention_fraction);
   const double bytes_per_second = hardware.gpu_memory_bytes_per_second * hardware.memory_fraction;
   return std::max(products, cost.memory_bytes / bytes_per_second) + cost.elementwise_bytes / bytes_per_second +
-         static_cast<double>(cost.kernels) * hardware.launch_seconds;
+         static_cast<double>(cost.kernels) * hardware.launch_seconds +
+         (cost.host_bytes > 0 ? cost.host_bytes / hardware.copy_bytes_per_second : 0) +
+         static_cast<double>(cost.bus_trips) * kBusTripSeconds;
 }
 
 std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware, const SimView& view) {

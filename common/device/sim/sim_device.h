@@ -23,8 +23,13 @@
 
 namespace moestro::device {
 
+// From a device over the bus to its host and back: 1.1 us is what NVIDIA's gdrcopy_pplat prints, where the CPU writes a
+// number, a kernel that waits for it writes another one to pinned host memory, and the CPU waits for that.
+inline constexpr double kBusTripSeconds = 1.1e-6;
+
 // Seconds of a kernel. Products overlap with their memory traffic; element-wise work and launches are added. A
-// product's outputs are cut into tiles, which processors take in waves; half of the last wave is idle on average.
+// product's outputs are cut into tiles, which processors take in waves; half of the last wave is idle on average. Host
+// memory that it uses is added, too: the bytes at the rate of copies, and the trips.
 double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost);
 
 // A device in a world that outlives it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/status.h"
+#include "common/device/sim/sim_device.h"
 
 namespace moestro::engine {
 namespace {
@@ -48,7 +49,26 @@ absl::Status SimDecode::Attend(int lane, int64_t layer, device::Stream& stream) 
                               .memory_bytes = roofline::KvBytes(spec_, visible),
                               .kernels = 0},
                              stream));
-  return moe ? absl::OkStatus() : Launch(Products(count.dense, Lane(lane).rows, 0), stream);
+  if (!moe) return Launch(Products(count.dense, Lane(lane).rows, 0), stream);
+  const int64_t row_bytes = spec_.hidden_size * int64_t{sizeof(uint16_t)} +
+                            spec_.experts_per_token * int64_t{sizeof(model::ExpertChoice)} + int64_t{sizeof(uint32_t)};
+  // A flag follows when the rest has arrived.
+  MOE_RETURN_IF_ERROR(
+      Launch({.kernels = 0, .host_bytes = static_cast<double>(Lane(lane).rows * row_bytes), .bus_trips = 1}, stream));
+  return written_[static_cast<size_t>(lane)] ? stream.Record(*written_[static_cast<size_t>(lane)]) : absl::OkStatus();
+}
+
+bool SimDecode::HandsOver(int lane, const ExpertIo&, int64_t) {
+  absl::StatusOr<std::unique_ptr<device::Event>> event = device_.NewEvent();
+  if (!event.ok()) return false;
+  written_[static_cast<size_t>(lane)] = *std::move(event);
+  return true;
+}
+
+// The thread that asks waits until the flag has arrived, too.
+bool SimDecode::IsHandedOver(int lane) {
+  device_.AdvanceTo(written_[static_cast<size_t>(lane)]->Seconds() + device::kBusTripSeconds / 2);
+  return true;
 }
 
 absl::Status SimDecode::Shared(int lane, int64_t layer, device::Stream& stream) {
@@ -56,8 +76,11 @@ absl::Status SimDecode::Shared(int lane, int64_t layer, device::Stream& stream) 
 }
 
 absl::Status SimDecode::Combine(int lane, int64_t, device::Stream& stream) {
-  return Launch({.elementwise_bytes = static_cast<double>(Lane(lane).rows * spec_.hidden_size * 16),
-                 .kernels = launches_.combine},
+  const int64_t elements = Lane(lane).rows * spec_.hidden_size;
+  return Launch({.elementwise_bytes = static_cast<double>(elements * 12),
+                 .kernels = launches_.combine,
+                 .host_bytes = static_cast<double>(elements * int64_t{sizeof(float)}),
+                 .bus_trips = 1},
                 stream);
 }
 

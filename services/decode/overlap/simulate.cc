@@ -73,7 +73,7 @@ absl::StatusOr<double> Simulate(const device::HardwareSpec& hardware, const weig
   decode.memory_fraction = hardware.decode_memory_fraction;
   if (hardware.decode_attention_fraction > 0) decode.attention_fraction = hardware.decode_attention_fraction;
   const std::unique_ptr<device::Device> device = device::NewSimDevice(decode, {world, "decode"});
-  engine::SimDecode compute(spec, model);
+  engine::SimDecode compute(*device, spec, model);
   SimulatedExperts experts(hardware, spec, model, world, cpu_memory);
   const SplitPolicy split = [&load](const model::CheckedBatch& batch) {
     return load.lanes == 1 ? batch.runs.size() : SplitRuns(batch);

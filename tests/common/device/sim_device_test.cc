@@ -45,6 +45,11 @@ TEST(SimDevice, ElementwiseWorkComesOnTop) {
       KernelSeconds(Simple(), {.fp8_flops = 200, .memory_bytes = 50, .elementwise_bytes = 100, .kernels = 0}), 3);
 }
 
+TEST(SimDevice, HostMemoryThatKernelsUseComesOnTop) {
+  EXPECT_DOUBLE_EQ(KernelSeconds(Simple(), {.fp8_flops = 200, .kernels = 0, .host_bytes = 20, .bus_trips = 2}),
+                   3 + 2 * kBusTripSeconds);
+}
+
 TEST(SimDevice, KernelsOfAllStreamsTakeTurns) {
   const auto device = NewSimDevice(Simple());
   const auto a = device->NewStream("a").value();
