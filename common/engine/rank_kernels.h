@@ -10,11 +10,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/base/math.h"
+#include "common/base/proportional_parts.h"
 #include "common/device/device.h"
 #include "common/engine/weight_image.h"
 #include "common/kv/pages.h"
 #include "common/model/engine.h"
 #include "common/model/moe/gating.h"
+#include "common/roofline/traffic.h"
 
 namespace moestro::engine {
 
@@ -28,8 +30,11 @@ struct RankShare {
   std::span<const model::EngineRow> rows;    // stripe by stripe; those of a stripe have its number as sequence
   std::array<IndexRange, kStripes> stripes;  // the rows' positions, ascending; may be empty
   int64_t end = 0;                           // of the prompt's positions; what is cached before is among them
-  int64_t part_tokens = 0;                   // positions of the rank that has most, whole KV blocks
+  // Of the ring's parts, the positions that are attended to at once: whole KV blocks, as many as a rank has whose share
+  // is no larger. So a small device needs no memory for a large one's part.
+  int64_t part_tokens = 0;
   int rank = 0;
+  ProportionalParts parts;         // a part for every rank
   std::vector<int64_t> rank_rows;  // of every rank
   kv::KvPages pages;               // of the prompt, for sizes only
   model::MlaForm form = model::MlaForm::kUnabsorbed;
@@ -40,7 +45,7 @@ struct RankShare {
   int64_t all_rows() const { return std::accumulate(rank_rows.begin(), rank_rows.end(), int64_t{0}); }
   // Experts that a rank has, ascending with the rank.
   IndexRange Experts(const weights::ModelSpec& spec, int of_rank) const {
-    return EvenPart(spec.num_experts, of_rank, ranks());
+    return roofline::RankExperts(spec, parts, of_rank);
   }
 };
 

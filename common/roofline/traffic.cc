@@ -3,7 +3,6 @@
 #include <numeric>
 #include <vector>
 
-#include "common/base/math.h"
 #include "common/model/moe/gating.h"
 
 namespace moestro::roofline {
@@ -18,11 +17,11 @@ int64_t Sum(std::span<const int64_t> numbers) { return std::accumulate(numbers.b
 
 }  // namespace
 
-IndexRange RankExperts(const weights::ModelSpec& spec, int rank, int ranks) {
-  return EvenPart(spec.num_experts, rank, ranks);
+IndexRange RankExperts(const weights::ModelSpec& spec, const ProportionalParts& ranks, int rank) {
+  return ranks.Part(spec.num_experts, rank);
 }
-int RankOfExpert(const weights::ModelSpec& spec, int64_t expert, int ranks) {
-  return static_cast<int>(EvenPartOf(expert, spec.num_experts, ranks));
+int RankOfExpert(const weights::ModelSpec& spec, const ProportionalParts& ranks, int64_t expert) {
+  return static_cast<int>(ranks.PartOf(expert, spec.num_experts));
 }
 
 LinkTraffic RingTraffic(int64_t kv_dim, std::span<const int64_t> rows, int rank) {
@@ -56,12 +55,12 @@ ExpertTraffic StandardEpTraffic(const weights::ModelSpec& spec, std::span<const 
   return {{out * row + counts, in * row + counts}, {in * result, out * result}};
 }
 
-std::vector<int64_t> EvenPairs(const weights::ModelSpec& spec, std::span<const int64_t> rows) {
-  const auto ranks = static_cast<int>(rows.size());
+std::vector<int64_t> EvenPairs(const weights::ModelSpec& spec, const ProportionalParts& ranks,
+                               std::span<const int64_t> rows) {
   std::vector<int64_t> pairs;
   for (const int64_t own : rows) {
-    for (int peer = 0; peer < ranks; ++peer) {
-      pairs.push_back(own * spec.experts_per_token * RankExperts(spec, peer, ranks).size() / spec.num_experts);
+    for (int peer = 0; peer < ranks.parts(); ++peer) {
+      pairs.push_back(own * spec.experts_per_token * RankExperts(spec, ranks, peer).size() / spec.num_experts);
     }
   }
   return pairs;
@@ -76,7 +75,8 @@ int BreakEvenRanks(const weights::ModelSpec& spec) {
   int best = 1;
   for (int ranks = 2; ranks <= spec.num_experts; ++ranks) {
     const std::vector<int64_t> each(static_cast<size_t>(ranks), rows);
-    const ExpertTraffic standard = StandardEpTraffic(spec, EvenPairs(spec, each), ranks, 0);
+    const ExpertTraffic standard =
+        StandardEpTraffic(spec, EvenPairs(spec, ProportionalParts::Even(ranks), each), ranks, 0);
     if (total(SmallEpTraffic(spec, each, 0)) > total(standard)) break;
     best = ranks;
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/math.h"
+#include "common/base/proportional_parts.h"
 #include "common/weights/model_spec.h"
 
 namespace moestro::roofline {
@@ -38,13 +39,14 @@ ExpertTraffic SmallEpTraffic(const weights::ModelSpec& spec, std::span<const int
 // pairs[r * ranks + q]: (token, expert) pairs with the token on rank r and the expert on rank q.
 ExpertTraffic StandardEpTraffic(const weights::ModelSpec& spec, std::span<const int64_t> pairs, int ranks, int rank);
 
-// Such pairs for equally likely experts, spread evenly over the ranks.
-std::vector<int64_t> EvenPairs(const weights::ModelSpec& spec, std::span<const int64_t> rows);
+// Such pairs for equally likely experts. ranks: a part for each.
+std::vector<int64_t> EvenPairs(const weights::ModelSpec& spec, const ProportionalParts& ranks,
+                               std::span<const int64_t> rows);
 
 // The experts of a rank.
-IndexRange RankExperts(const weights::ModelSpec& spec, int rank, int ranks);
+IndexRange RankExperts(const weights::ModelSpec& spec, const ProportionalParts& ranks, int rank);
 // The rank that holds an expert.
-int RankOfExpert(const weights::ModelSpec& spec, int64_t expert, int ranks);
+int RankOfExpert(const weights::ModelSpec& spec, const ProportionalParts& ranks, int64_t expert);
 
 // The largest number of ranks at which SmallEP moves no more bytes than standard EP: both directions, both phases.
 int BreakEvenRanks(const weights::ModelSpec& spec);

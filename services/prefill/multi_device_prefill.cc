@@ -44,6 +44,11 @@ MultiDevicePrefill::MultiDevicePrefill(const weights::ModelSpec& spec, const mod
   MOE_CHECK(!devices_.empty());
 }
 
+void MultiDevicePrefill::SetShares(std::span<const int64_t> shares) {
+  MOE_CHECK(shares.size() == devices_.size());
+  for (size_t i = 0; i < devices_.size(); ++i) devices_[i].rank.share = shares[i];
+}
+
 std::vector<MultiDevicePrefill::SelectedDevice> MultiDevicePrefill::Select() {
   std::vector<SelectedDevice> selected;
   for (size_t i = 0; i < devices_.size(); ++i) {

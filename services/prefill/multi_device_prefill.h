@@ -43,6 +43,8 @@ class MultiDevicePrefill final : public PromptPrefill {
 
   // All devices are of one kind.
   model::MlaForm FormFor(model::MlaForm wanted) const override { return devices_[0].single->FormFor(wanted); }
+  // How prompts are cut from now on: RankSetup's shares of all devices. REQUIRES: no prompt runs.
+  void SetShares(std::span<const int64_t> shares);
   absl::Status CheckFits(IndexRange positions, model::MlaForm form) override;
   // The passes in which the first so many devices, usable now or not, can compute it together; 0: in none.
   int64_t PassesTogether(IndexRange positions, model::MlaForm form, int64_t devices) const;
@@ -84,7 +86,7 @@ class MultiDevicePrefill final : public PromptPrefill {
 
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;
-  const std::vector<PromptDevice> devices_;
+  std::vector<PromptDevice> devices_;
   const Options options_;
   bool whole_machine_ = false;
   std::vector<std::weak_ptr<const void>> in_use_;  // per device: held by a rank that was left behind

@@ -160,7 +160,7 @@ device::Kernel HostRankKernels::CountPairs(const ExpertChoice* choices) {
   return MakeKernel("count", [this, choices] {
     pairs_ = {std::vector<int64_t>(static_cast<size_t>(share_.ranks())), 0};
     ForPairs(choices, [&](int64_t, int64_t, const ExpertChoice& choice) {
-      ++pairs_.counts[static_cast<size_t>(EvenPartOf(choice.expert, spec_.num_experts, share_.ranks()))];
+      ++pairs_.counts[static_cast<size_t>(roofline::RankOfExpert(spec_, share_.parts, choice.expert))];
       ++pairs_.total;
     });
   });

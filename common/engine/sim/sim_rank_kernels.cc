@@ -134,7 +134,7 @@ device::Kernel SimRankKernels::CountPairs(const model::ExpertChoice*) {
 }
 
 PairLists SimRankKernels::ExpectedPairs() const {
-  const std::vector<int64_t> pairs = roofline::EvenPairs(spec_, share_.rank_rows);
+  const std::vector<int64_t> pairs = roofline::EvenPairs(spec_, share_.parts, share_.rank_rows);
   const auto first = pairs.begin() + share_.rank * share_.ranks();
   PairLists lists{{first, first + share_.ranks()}, 0};
   lists.total = std::accumulate(lists.counts.begin(), lists.counts.end(), int64_t{0});

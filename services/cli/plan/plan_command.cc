@@ -67,8 +67,8 @@ absl::StatusOr<Json> ExplainDslp(const PlanFlags& flags) {
   const auto [rows, imbalance] = prefill::ShareOut(flags.tokens, flags.ranks);
   const auto busiest = static_cast<int>(std::ranges::max_element(rows) - rows.begin());
   const int64_t layers = spec.num_moe_layers();
-  const roofline::ExpertTraffic standard =
-      roofline::StandardEpTraffic(spec, roofline::EvenPairs(spec, rows), flags.ranks, busiest);
+  const roofline::ExpertTraffic standard = roofline::StandardEpTraffic(
+      spec, roofline::EvenPairs(spec, ProportionalParts::Even(flags.ranks), rows), flags.ranks, busiest);
   const roofline::ExpertTraffic small = roofline::SmallEpTraffic(spec, rows, busiest);
   const roofline::LinkTraffic ring = roofline::RingTraffic(spec.kv_dim(), rows, busiest);
   return Json{{"model", flags.model},

@@ -164,8 +164,14 @@ void DistributedPrefill::RunShare(Shared& shared, Share& share) {
   shared.End(share, status, failed);
 }
 
+ProportionalParts DistributedPrefill::PartsOf(std::span<const RankSetup> ranks) {
+  std::vector<int64_t> shares;
+  for (const RankSetup& rank : ranks) shares.push_back(rank.share);
+  return ProportionalParts(shares);
+}
+
 absl::Status DistributedPrefill::CheckFits(IndexRange positions, model::MlaForm form) const {
-  const ZigZagSplit split(positions.begin, positions.end, static_cast<int>(ranks_.size()));
+  const ZigZagSplit split(positions.begin, positions.end, parts_);
   std::vector<model::EngineRow> rows(static_cast<size_t>(positions.size()));
   rows.back().needs_logits = true;
   for (int rank = 0; rank < split.ranks(); ++rank) {
@@ -203,9 +209,9 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
   in_use_.assign(ranks_.size(), {});
   if (!pages.empty()) MOE_RETURN_IF_ERROR(model::CheckBatch(spec_, std::ssize(rows), {rows, pages, form}));
   const int64_t begin = rows.front().position;
-  const auto shared = std::make_shared<Shared>(
-      spec_, weights_, options_, ZigZagSplit(begin, begin + std::ssize(rows), static_cast<int>(ranks_.size())),
-      pages.empty() ? kv::KvPages() : pages.front(), events.first_layer);
+  const auto shared =
+      std::make_shared<Shared>(spec_, weights_, options_, ZigZagSplit(begin, begin + std::ssize(rows), parts_),
+                               pages.empty() ? kv::KvPages() : pages.front(), events.first_layer);
 
   // All of them before the first thread: what is thrown here must find none that runs.
   std::vector<std::shared_ptr<Share>> shares;

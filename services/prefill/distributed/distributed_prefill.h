@@ -40,7 +40,7 @@ class DistributedPrefill {  // one run at a time
   // more ranks.
   DistributedPrefill(const weights::ModelSpec& spec, const model::ModelWeights& weights, std::vector<RankSetup> ranks,
                      const Options& options)
-      : spec_(spec), weights_(weights), ranks_(std::move(ranks)), options_(options) {}
+      : spec_(spec), weights_(weights), ranks_(std::move(ranks)), parts_(PartsOf(ranks_)), options_(options) {}
 
   // Whether rows at these positions, after what is cached, fit the devices. RESOURCE_EXHAUSTED names the rank.
   absl::Status CheckFits(IndexRange positions, model::MlaForm form) const;
@@ -75,6 +75,7 @@ class DistributedPrefill {  // one run at a time
  private:
   struct Shared;
   struct Share;
+  static ProportionalParts PartsOf(std::span<const RankSetup> ranks);
   static void RunShare(Shared& shared, Share& share);
   // Until all ranks have ended, or the patience with those that have not. What interrupted the run, if anything did.
   absl::Status Watch(Shared& shared, absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events) const;
@@ -82,6 +83,7 @@ class DistributedPrefill {  // one run at a time
   const weights::ModelSpec& spec_;
   const model::ModelWeights& weights_;
   const std::vector<RankSetup> ranks_;
+  const ProportionalParts parts_;  // of the ranks
   const Options options_;
   Kept kept_;
   int64_t layers_done_ = 0;

@@ -34,6 +34,7 @@ struct RankRun {
   int64_t own_rows() const { return std::ssize(rows); }
   int64_t all_rows() const { return split->tokens(); }
   int ranks() const { return split->ranks(); }
+  IndexRange experts(const weights::ModelSpec& spec) const { return roofline::RankExperts(spec, split->parts(), rank); }
   engine::RankShare share() const;  // as its kernels see it
 };
 
@@ -75,9 +76,9 @@ class ExpertExchange {  // of one rank, one run at a time
 };
 
 // Device memory that the largest exchange of a run takes.
-int64_t SmallEpBytes(const weights::ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks);
+int64_t SmallEpBytes(const weights::ModelSpec& spec, const RankRun& run);
 // If experts are chosen evenly, with room for half as many pairs again. More is taken if it must and can be.
-int64_t StandardEpBytes(const weights::ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks);
+int64_t StandardEpBytes(const weights::ModelSpec& spec, const RankRun& run);
 
 // All arguments outlive the result.
 //

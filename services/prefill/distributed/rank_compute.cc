@@ -33,13 +33,17 @@ engine::RankShare RankRun::share() const {
   share.stripes = split->Stripes(rank);
   share.end = split->end();
   share.rank = rank;
+  share.parts = split->parts();
   share.form = form;
   share.spare_bytes = spare_bytes;
   if (pages != nullptr) share.pages = pages->pages();
+  share.part_tokens = kv::kPageTokens;
   for (int of = 0; of < ranks(); ++of) {
     int64_t blocks = 0;
     for (const IndexRange& stripe : split->Stripes(of)) blocks += BlocksOf(stripe).size();
-    share.part_tokens = std::max(share.part_tokens, blocks * kv::kPageTokens);
+    if (share.parts.share(of) <= share.parts.share(rank)) {
+      share.part_tokens = std::max(share.part_tokens, blocks * kv::kPageTokens);
+    }
     share.rank_rows.push_back(split->Rows(of));
   }
   return share;
@@ -48,8 +52,7 @@ engine::RankShare RankRun::share() const {
 int64_t RankBytes(const weights::ModelSpec& spec, const engine::RankKernels& kernels,
                   roofline::ExpertParallelism experts, const RankRun& run) {
   const auto exchange_bytes = experts == roofline::ExpertParallelism::kSmall ? SmallEpBytes : StandardEpBytes;
-  return kernels.ActivationBytes(run.share()) + KvBytes(spec, run) +
-         exchange_bytes(spec, run.own_rows(), run.all_rows(), run.ranks());
+  return kernels.ActivationBytes(run.share()) + KvBytes(spec, run) + exchange_bytes(spec, run);
 }
 
 absl::Status RankCompute::Begin(const RankRun& run) {

@@ -20,7 +20,7 @@ std::vector<engine::Module> ModulesOf(const weights::ModelSpec& spec, const mode
                                       const RankRun& run, const MemoryLimits& limits) {
   std::vector<engine::Module> modules = engine::ListModules(spec, weights, run.form, limits.dense_bytes / kHeadSlices);
   modules = engine::ModulesFrom(run.first_layer, std::move(modules));
-  const IndexRange own = roofline::RankExperts(spec, run.rank, run.ranks());
+  const IndexRange own = run.experts(spec);
   const bool has_logits = std::ranges::any_of(run.rows, &model::EngineRow::needs_logits);
   std::erase_if(modules, [&](const engine::Module& module) {
     if (module.kind == engine::ModuleKind::kHead) return !has_logits;
@@ -51,10 +51,9 @@ absl::StatusOr<MemoryPlan> PlanWith(const std::vector<engine::Module>& modules, 
   const int64_t free = setup.device->memory_free();
   own.device_bytes = limits.device_bytes > 0 ? std::min(limits.device_bytes, free) : free;
   own.min_pass_rows = std::numeric_limits<int64_t>::max();
-  MOE_ASSIGN_OR_RETURN(
-      const MemoryPlan plan,
-      PlanMemory(run.own_rows(), roofline::RankExperts(spec, run.rank, run.ranks()).size(), SlotBytes(modules), own,
-                 [&](int64_t) { return RankBytes(spec, *setup.kernels, experts, run); }));
+  MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,
+                       PlanMemory(run.own_rows(), run.experts(spec).size(), SlotBytes(modules), own,
+                                  [&](int64_t) { return RankBytes(spec, *setup.kernels, experts, run); }));
   MOE_RETURN_IF_ERROR(MakeRankSchedule(modules, limits, plan).status());
   return plan;
 }

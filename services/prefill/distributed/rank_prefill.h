@@ -28,6 +28,8 @@ struct RankSetup {
   std::function<absl::Status()> check = nullptr;
   // Keeps all of it, and what it refers to, as long as a thread uses it; null: it outlives all threads.
   std::shared_ptr<void> owner = nullptr;
+  // Its part of rows and experts, in proportion to the other ranks' shares: about how fast it computes beside them.
+  int64_t share = 1;
 };
 
 struct RankReport {

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
+#include "common/base/proportional_parts.h"
 #include "common/base/status.h"
 #include "common/collective/shared/region.h"
 #include "common/collective/sim/sim_communicator.h"
@@ -32,47 +34,70 @@ class SimRankGroup final : public RankGroup {
 };
 
 // From a device to the host and from there to the other, the first slot by itself.
-collective::SimLink LinkOf(const device::HardwareSpec& hardware) {
-  const double rate = kExchangeShare * hardware.copy_bytes_per_second;
-  return {rate, 2 * hardware.copy_seconds + static_cast<double>(collective::kDefaultSlotBytes) / rate};
+collective::SimLink LinkOf(std::span<const SimulatedDevice> devices) {
+  double copy_rate = devices.front().hardware.copy_bytes_per_second;
+  double copy_seconds = 0;
+  for (const SimulatedDevice& device : devices) {
+    copy_rate = std::min(copy_rate, device.hardware.copy_bytes_per_second);
+    copy_seconds = std::max(copy_seconds, device.hardware.copy_seconds);
+  }
+  const double rate = kExchangeShare * copy_rate;
+  return {rate, 2 * copy_seconds + static_cast<double>(collective::kDefaultSlotBytes) / rate};
 }
 
-// Weights get what exchanges, and copies of what is cached, leave of the bus: over a run, all take turns.
+ProportionalParts PartsOf(std::span<const SimulatedDevice> devices) {
+  std::vector<int64_t> shares;
+  for (const SimulatedDevice& device : devices) shares.push_back(device.share);
+  return ProportionalParts(shares);
+}
+
+// Weights get what exchanges, and copies of what is cached, leave of the rank's bus: over a run, all take turns.
 double CopyRate(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
-                const model::ModelWeights& weights, model::MlaForm form, IndexRange tokens, int ranks,
-                roofline::ExpertParallelism experts) {
+                const model::ModelWeights& weights, model::MlaForm form, IndexRange tokens,
+                const ProportionalParts& ranks, int rank, roofline::ExpertParallelism experts) {
   double streamed = 0;
   for (const engine::Module& module : engine::ListModules(spec, weights, form, int64_t{1} << 28)) {
-    const double share = module.kind == engine::ModuleKind::kExpert ? 1.0 / ranks : 1;
+    const double share = module.kind == engine::ModuleKind::kExpert
+                             ? static_cast<double>(ranks.share(rank)) / static_cast<double>(ranks.total())
+                             : 1;
     streamed += share * static_cast<double>(module.image.bytes);
   }
-  const std::vector<int64_t> rows(static_cast<size_t>(ranks), tokens.size() / ranks);
+  std::vector<int64_t> rows;
+  for (int64_t each = 0; each < ranks.parts(); ++each) {
+    rows.push_back(tokens.size() * ranks.share(each) / ranks.total());
+  }
+  // The first rank of this share stands for all: whole experts and rows aside, they exchange as much.
+  int like = 0;
+  while (ranks.share(like) != ranks.share(rank)) ++like;
   const roofline::ExpertTraffic traffic =
       experts == roofline::ExpertParallelism::kSmall
-          ? roofline::SmallEpTraffic(spec, rows, 0)
-          : roofline::StandardEpTraffic(spec, roofline::EvenPairs(spec, rows), ranks, 0);
+          ? roofline::SmallEpTraffic(spec, rows, like)
+          : roofline::StandardEpTraffic(spec, roofline::EvenPairs(spec, ranks, rows), static_cast<int>(ranks.parts()),
+                                        like);
   const auto moe_layers = static_cast<double>(spec.num_moe_layers());
   const double received =
       moe_layers * static_cast<double>(traffic.dispatch.received + traffic.combine.received) +
-      static_cast<double>(spec.num_layers *
-                          (roofline::RingTraffic(spec.kv_dim(), rows, 0).received + 2 * spec.kv_dim() * tokens.begin));
+      static_cast<double>(spec.num_layers * (roofline::RingTraffic(spec.kv_dim(), rows, like).received +
+                                             2 * spec.kv_dim() * tokens.begin));
   return hardware.copy_bytes_per_second * streamed / (streamed + received);
 }
 
 // The ranks of one pass.
 struct SimRanks {
-  SimRanks(const device::HardwareSpec& hardware, double copy_rate, const weights::ModelSpec& spec,
-           const model::ModelWeights& weights, const MemoryLimits& limits, int ranks,
+  // copy_rate: of weights to a rank's device.
+  SimRanks(std::span<const SimulatedDevice> simulated, absl::FunctionRef<double(int rank)> copy_rate,
+           const weights::ModelSpec& spec, const model::ModelWeights& weights, const MemoryLimits& limits,
            roofline::ExpertParallelism experts, const engine::CostOptions& costs) {
-    device::HardwareSpec shared = hardware;
-    shared.copy_bytes_per_second = copy_rate;
     std::vector<RankSetup> setups;
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < std::ssize(simulated); ++rank) {
+      const SimulatedDevice& each = simulated[static_cast<size_t>(rank)];
+      device::HardwareSpec shared = each.hardware;
+      shared.copy_bytes_per_second = copy_rate(rank);
       pointers.push_back(devices.emplace_back(device::NewSimDevice(shared)).get());
       kernels.push_back(std::make_unique<engine::SimRankKernels>(spec, weights, costs));
-      setups.push_back({pointers.back(), kernels.back().get()});
+      setups.push_back({.device = pointers.back(), .kernels = kernels.back().get(), .share = each.share});
     }
-    const auto new_group = [this, link = LinkOf(hardware)](int) {
+    const auto new_group = [this, link = LinkOf(simulated)](int) {
       return std::make_unique<SimRankGroup>(link, pointers);
     };
     prefill.emplace(spec, weights, std::move(setups),
@@ -99,7 +124,7 @@ void AddExchanges(const RankReport& pass, RankReport& sum) {
 }  // namespace
 
 RankShares ShareOut(int64_t tokens, int ranks) {
-  const ZigZagSplit split(0, tokens, ranks);
+  const ZigZagSplit split(0, tokens, ProportionalParts::Even(ranks));
   RankShares shares{.rows = {}, .imbalance = split.Imbalance()};
   for (int rank = 0; rank < ranks; ++rank) shares.rows.push_back(split.Rows(rank));
   return shares;
@@ -109,17 +134,31 @@ absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardwar
                                              DType linear, model::MlaForm form, int64_t tokens,
                                              const MemoryLimits& limits, int ranks, roofline::ExpertParallelism experts,
                                              const engine::CostOptions& costs, int64_t cached) {
+  const std::vector<SimulatedDevice> devices(static_cast<size_t>(ranks), {.hardware = hardware});
+  return SimulateRanks(devices, spec, linear, form, tokens, limits, experts, costs, cached);
+}
+
+absl::StatusOr<SimulatedRanks> SimulateRanks(std::span<const SimulatedDevice> devices, const weights::ModelSpec& spec,
+                                             DType linear, model::MlaForm form, int64_t tokens,
+                                             const MemoryLimits& limits, roofline::ExpertParallelism experts,
+                                             const engine::CostOptions& costs, int64_t cached) {
   const model::ModelWeights weights = roofline::ShapesOnly(spec, linear);
-  const auto ranks_with = [&](double copy_rate) {
-    return std::make_unique<SimRanks>(hardware, copy_rate, spec, weights, limits, ranks, experts, costs);
+  const ProportionalParts ranks = PartsOf(devices);
+  const auto hardware = [&](int rank) -> const device::HardwareSpec& {
+    return devices[static_cast<size_t>(rank)].hardware;
+  };
+  const auto ranks_with = [&](absl::FunctionRef<double(int rank)> copy_rate) {
+    return std::make_unique<SimRanks>(devices, copy_rate, spec, weights, limits, experts, costs);
   };
   SimulatedRanks result;
-  MOE_ASSIGN_OR_RETURN(result.passes,
-                       ranks_with(hardware.copy_bytes_per_second)->prefill->Passes({cached, cached + tokens}, form));
+  MOE_ASSIGN_OR_RETURN(result.passes, ranks_with([&](int rank) {
+                                        return hardware(rank).copy_bytes_per_second;
+                                      })->prefill->Passes({cached, cached + tokens}, form));
   for (int64_t pass = 0; pass < result.passes; ++pass) {
     const IndexRange part = EvenPart(tokens, pass, result.passes);
     const IndexRange positions{cached + part.begin, cached + part.end};
-    const auto group = ranks_with(CopyRate(hardware, spec, weights, form, positions, ranks, experts));
+    const auto group = ranks_with(
+        [&](int rank) { return CopyRate(hardware(rank), spec, weights, form, positions, ranks, rank, experts); });
     std::vector<model::EngineRow> rows(static_cast<size_t>(part.size()));
     for (int64_t i = 0; i < part.size(); ++i) {
       rows[static_cast<size_t>(i)].position = static_cast<int32_t>(positions.begin + i);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,8 +31,18 @@ struct RankShares {
 };
 RankShares ShareOut(int64_t tokens, int ranks);
 
-// A prompt of `tokens` new tokens, after `cached` cached ones, on `ranks` devices that are such as `hardware` says, in
-// as few passes as fit.
+struct SimulatedDevice {
+  device::HardwareSpec hardware;
+  int64_t share = 1;  // RankSetup's
+};
+
+// A prompt of `tokens` new tokens, after `cached` cached ones, on these devices, a rank each, in as few passes as fit.
+// Exchanges are as fast as the slowest device's bus.
+absl::StatusOr<SimulatedRanks> SimulateRanks(std::span<const SimulatedDevice> devices, const weights::ModelSpec& spec,
+                                             DType linear, model::MlaForm form, int64_t tokens,
+                                             const MemoryLimits& limits, roofline::ExpertParallelism experts,
+                                             const engine::CostOptions& costs = {}, int64_t cached = 0);
+// The same on `ranks` devices that are such as `hardware` says.
 absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                              DType linear, model::MlaForm form, int64_t tokens,
                                              const MemoryLimits& limits, int ranks, roofline::ExpertParallelism experts,

@@ -61,7 +61,7 @@ class SmallEp final : public ExpertExchange {
     if (rows == engine::WhoseRows::kOwn) return ExpertsOf(own, experts, step);
     MOE_RETURN_IF_ERROR(ExpertsOf({0, own.begin}, experts, step));
     MOE_RETURN_IF_ERROR(ExpertsOf({own.end, all.end}, experts, step));
-    const bool are_last = experts.back().module->index + 1 == roofline::RankExperts(spec_, run_.rank, run_.ranks()).end;
+    const bool are_last = experts.back().module->index + 1 == run_.experts(spec_).end;
     return are_last ? StartCombine(step) : absl::OkStatus();
   }
 
@@ -150,8 +150,9 @@ class SmallEp final : public ExpertExchange {
 
 }  // namespace
 
-int64_t SmallEpBytes(const weights::ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks) {
-  return all_rows * (XBytes(spec) + ChoiceBytes(spec) + SumBytes(spec)) + (ranks - 1) * own_rows * SumBytes(spec);
+int64_t SmallEpBytes(const weights::ModelSpec& spec, const RankRun& run) {
+  return run.all_rows() * (XBytes(spec) + ChoiceBytes(spec) + SumBytes(spec)) +
+         (run.ranks() - 1) * run.own_rows() * SumBytes(spec);
 }
 
 std::unique_ptr<ExpertExchange> NewSmallEp(const weights::ModelSpec& spec, device::Device& device,

@@ -1,30 +1,43 @@
 #include "services/prefill/distributed/split.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/kv/format.h"
 
 namespace moestro::prefill {
+namespace {
+
+// Of the stripes: the shares of the ranks, to and fro.
+ProportionalParts ToAndFro(const ProportionalParts& ranks) {
+  std::vector<int64_t> shares;
+  for (int64_t rank = 0; rank < ranks.parts(); ++rank) shares.push_back(ranks.share(rank));
+  for (int64_t rank = ranks.parts() - 1; rank >= 0; --rank) shares.push_back(ranks.share(rank));
+  return ProportionalParts(shares);
+}
+
+}  // namespace
 
 IndexRange BlocksOf(IndexRange positions) {
   if (positions.size() <= 0) return {};
   return {positions.begin / kv::kPageTokens, CeilDiv(positions.end, kv::kPageTokens)};
 }
 
-ZigZagSplit::ZigZagSplit(int64_t begin, int64_t end, int ranks) : begin_(begin), end_(end), ranks_(ranks) {
-  MOE_CHECK(begin >= 0 && begin < end && ranks >= 1);
+ZigZagSplit::ZigZagSplit(int64_t begin, int64_t end, const ProportionalParts& ranks)
+    : begin_(begin), end_(end), parts_(ranks), stripes_(ToAndFro(ranks)) {
+  MOE_CHECK(begin >= 0 && begin < end);
 }
 
 std::array<IndexRange, ZigZagSplit::kStripes> ZigZagSplit::Stripes(int rank) const {
   const IndexRange blocks = BlocksOf({begin_, end_});
   const auto stripe = [&](int index) {
-    const IndexRange part = EvenPart(blocks.size(), index, kStripes * ranks_);
+    const IndexRange part = stripes_.Part(blocks.size(), index);
     if (part.size() == 0) return IndexRange{};
     return IndexRange{std::max(begin_, (blocks.begin + part.begin) * kv::kPageTokens),
                       std::min(end_, (blocks.begin + part.end) * kv::kPageTokens)};
   };
-  return {stripe(rank), stripe(kStripes * ranks_ - 1 - rank)};
+  return {stripe(rank), stripe(kStripes * ranks() - 1 - rank)};
 }
 
 int64_t ZigZagSplit::Rows(int rank) const {
@@ -46,13 +59,13 @@ int64_t ZigZagSplit::VisiblePairs(int rank) const {
 }
 
 double ZigZagSplit::Imbalance() const {
-  int64_t most = 0;
+  double most = 0;  // for a share of 1
   int64_t sum = 0;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    most = std::max(most, VisiblePairs(rank));
+  for (int rank = 0; rank < ranks(); ++rank) {
+    most = std::max(most, static_cast<double>(VisiblePairs(rank)) / static_cast<double>(parts_.share(rank)));
     sum += VisiblePairs(rank);
   }
-  return static_cast<double>(most) * ranks_ / static_cast<double>(sum);
+  return most * static_cast<double>(parts_.total()) / static_cast<double>(sum);
 }
 
 }  // namespace moestro::prefill

@@ -4,23 +4,25 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include "common/base/math.h"
+#include "common/base/proportional_parts.h"
 
 namespace moestro::prefill {
 
 // The prompt's new tokens are cut into 2 * ranks stripes of KV blocks (kPageTokens positions; the first and the last
-// block may be incomplete), whose sizes differ by at most one block. Rank r has the stripes r and 2 * ranks - 1 - r:
-// one whose queries see little, one whose queries see much. So a page of the KV cache is written by one rank only.
+// block may be incomplete). Rank r has the stripes r and 2 * ranks - 1 - r, in proportion to its share: one whose
+// queries see little, one whose queries see much. So its rows and what they see are in proportion, too, but for whole
+// blocks, and a page of the KV cache is written by one rank only.
 class ZigZagSplit {
  public:
   static constexpr int kStripes = 2;  // of each rank
 
-  // Positions [begin, end), not empty; what lies before is cached. 1 or more ranks.
-  ZigZagSplit(int64_t begin, int64_t end, int ranks);
+  // Positions [begin, end), not empty; what lies before is cached. ranks: a part for each.
+  ZigZagSplit(int64_t begin, int64_t end, const ProportionalParts& ranks);
 
-  int ranks() const { return ranks_; }
+  int ranks() const { return static_cast<int>(parts_.parts()); }
+  const ProportionalParts& parts() const { return parts_; }  // of the ranks
   int64_t begin() const { return begin_; }
   int64_t end() const { return end_; }
   int64_t tokens() const { return end_ - begin_; }
@@ -33,13 +35,14 @@ class ZigZagSplit {
   int64_t FirstRow(int rank) const;
   // Pairs of a query of the rank and a position that it sees: what its attention costs.
   int64_t VisiblePairs(int rank) const;
-  // The greatest VisiblePairs over their mean: 1 is perfect balance.
+  // The greatest VisiblePairs for a rank's share, over the mean: 1 is perfect balance.
   double Imbalance() const;
 
  private:
   const int64_t begin_;
   const int64_t end_;
-  const int ranks_;
+  const ProportionalParts parts_;
+  const ProportionalParts stripes_;
 };
 
 // KV blocks that hold the positions.

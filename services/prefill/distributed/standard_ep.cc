@@ -101,7 +101,7 @@ class StandardEp final : public ExpertExchange {
     if (rows == engine::WhoseRows::kOwn) return absl::OkStatus();
     MOE_RETURN_IF_ERROR(
         step.launch(kernels_.Experts(experts, reinterpret_cast<const uint16_t*>(received_x_.data()), sums())));
-    const bool are_last = experts.back().module->index + 1 == roofline::RankExperts(spec_, run_.rank, run_.ranks()).end;
+    const bool are_last = experts.back().module->index + 1 == run_.experts(spec_).end;
     return are_last ? StartCombine(step) : absl::OkStatus();
   }
 
@@ -134,7 +134,7 @@ class StandardEp final : public ExpertExchange {
   // received_[r]: how many pairs rank r has for this one.
   absl::Status ExchangeCounts(const Call& call) {
     const auto ranks = static_cast<int64_t>(run_.ranks());
-    received_ = sent_;  // what a simulated exchange leaves: ranks of the same size have the same counts
+    received_ = sent_;  // what a simulated exchange leaves: shares of rows are shares of experts, to and fro
     const auto bytes = ranks * kCountBytes;
     uint8_t* const counts = counts_.data();
     const auto* const sent = reinterpret_cast<const uint8_t*>(sent_.data());
@@ -201,8 +201,10 @@ class StandardEp final : public ExpertExchange {
 
 }  // namespace
 
-int64_t StandardEpBytes(const weights::ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks) {
-  const int64_t pairs = (own_rows + all_rows / ranks) * spec.experts_per_token;
+int64_t StandardEpBytes(const weights::ModelSpec& spec, const RankRun& run) {
+  const int64_t own_rows = run.own_rows();
+  const ProportionalParts& parts = run.split->parts();
+  const int64_t pairs = (own_rows + run.all_rows() * parts.share(run.rank) / parts.total()) * spec.experts_per_token;
   return own_rows * (XBytes(spec) + ChoiceBytes(spec) + SumBytes(spec)) +
          pairs * (XBytes(spec) + kIdBytes + SumBytes(spec)) * 3 / 2;
 }

@@ -26,7 +26,8 @@ TEST(Traffic, ThePapersFormulasAndBreakEven) {
     const int64_t own = kTokens / ranks;
     const std::vector<int64_t> rows(static_cast<size_t>(ranks), own);
     const ExpertTraffic small = SmallEpTraffic(spec, rows, 0);
-    const ExpertTraffic standard = StandardEpTraffic(spec, EvenPairs(spec, rows), static_cast<int>(ranks), 0);
+    const ExpertTraffic standard =
+        StandardEpTraffic(spec, EvenPairs(spec, ProportionalParts::Even(ranks), rows), static_cast<int>(ranks), 0);
     // Rows of SmallEP over rows of standard EP, in each direction: S / A.
     const int64_t row = 2 * spec.hidden_size;
     EXPECT_EQ(small.dispatch.sent, (kTokens - own) * (row + 8 * 8));
@@ -36,13 +37,16 @@ TEST(Traffic, ThePapersFormulasAndBreakEven) {
   // At S = A both move the same rows; SmallEP sends more data about their experts.
   EXPECT_EQ(BreakEvenRanks(spec), 7);
   const std::vector<int64_t> eight(8, 2560);
-  const double ratio = static_cast<double>(Total(SmallEpTraffic(spec, eight, 0))) /
-                       static_cast<double>(Total(StandardEpTraffic(spec, EvenPairs(spec, eight), 8, 0)));
+  const double ratio =
+      static_cast<double>(Total(SmallEpTraffic(spec, eight, 0))) /
+      static_cast<double>(Total(StandardEpTraffic(spec, EvenPairs(spec, ProportionalParts::Even(8), eight), 8, 0)));
   EXPECT_NEAR(ratio, 1, 0.002);
 
   const std::vector<int64_t> two(2, kTokens / 2);
-  const double cut = 1 - static_cast<double>(Total(SmallEpTraffic(spec, two, 0))) /
-                             static_cast<double>(Total(StandardEpTraffic(spec, EvenPairs(spec, two), 2, 0)));
+  const double cut =
+      1 -
+      static_cast<double>(Total(SmallEpTraffic(spec, two, 0))) /
+          static_cast<double>(Total(StandardEpTraffic(spec, EvenPairs(spec, ProportionalParts::Even(2), two), 2, 0)));
   std::printf("SmallEP moves %.1f %% less than standard EP on 2 ranks; the paper measured about 50 %%\n", 100 * cut);
   EXPECT_NEAR(cut, 1 - 2.0 / 8, 0.002);  // 1 - S / A
 }

@@ -61,14 +61,20 @@ class RanksSubject {
   // Results of the tokens from `cached` on; the engine on the CPU has computed the earlier ones.
   RanksResult OnRanks(int ranks, ExpertParallelism experts, std::span<const int32_t> tokens, int64_t cached = 0,
                       int64_t least_tile_rows = engine::kCudaTileRows, int64_t device_bytes = 0) {
+    return OnRanks(std::vector<int64_t>(static_cast<size_t>(ranks), 1), experts, tokens, cached, least_tile_rows,
+                   device_bytes);
+  }
+  // A rank for each share.
+  RanksResult OnRanks(const std::vector<int64_t>& shares, ExpertParallelism experts, std::span<const int32_t> tokens,
+                      int64_t cached = 0, int64_t least_tile_rows = engine::kCudaTileRows, int64_t device_bytes = 0) {
     std::vector<std::unique_ptr<device::Device>> devices;
     std::vector<std::unique_ptr<engine::CudaRankKernels>> kernels;
     std::vector<RankSetup> setups;
-    for (int rank = 0; rank < ranks; ++rank) {
-      devices.push_back(Open(rank));
+    for (const int64_t share : shares) {
+      devices.push_back(Open(static_cast<int>(devices.size())));
       kernels.push_back(std::make_unique<engine::CudaRankKernels>(
           *devices.back(), spec(), weights_, Int8Activations::kPublished, /*fp8_inputs=*/false, least_tile_rows));
-      setups.push_back({.device = devices.back().get(), .kernels = kernels.back().get()});
+      setups.push_back({.device = devices.back().get(), .kernels = kernels.back().get(), .share = share});
     }
     DistributedPrefill prefill(
         spec(), weights_, setups,
@@ -93,13 +99,16 @@ class RanksSubject {
 
   // Keys, values and the last rows' logits within the tolerance between devices.
   void ExpectAgrees(int ranks, ExpertParallelism experts, int64_t count, int64_t cached = 0) {
-    SCOPED_TRACE(testing::Message() << Name(experts) << ", " << count << " tokens after " << cached << " on " << ranks
-                                    << " ranks");
+    ExpectAgrees(std::vector<int64_t>(static_cast<size_t>(ranks), 1), experts, count, cached);
+  }
+  void ExpectAgrees(const std::vector<int64_t>& shares, ExpertParallelism experts, int64_t count, int64_t cached = 0) {
+    SCOPED_TRACE(testing::Message() << Name(experts) << ", " << count << " tokens after " << cached << ", shares "
+                                    << testing::PrintToString(shares));
     const std::vector<int32_t> tokens = Tokens(count);
     const model::TestSequence expected(spec(), count);
     const model::Logits expected_logits =
         model::RunPrompt(*engine_, expected, tokens, kChunk, model::MlaForm::kUnabsorbed);
-    const RanksResult result = OnRanks(ranks, experts, tokens, cached);
+    const RanksResult result = OnRanks(shares, experts, tokens, cached);
     ASSERT_TRUE(result.status.ok()) << result.status;
     ASSERT_EQ(result.logits.size(), static_cast<size_t>(std::min(kLogits, count - cached)));
     ExpectNear(spec(), result.logits, expected_logits, coded_);
@@ -151,6 +160,15 @@ TEST(CudaDistributedTest, TwoRanksAgreeWithTheEngine) {
 TEST(CudaDistributedTest, AfterWhatIsCached) {
   RanksSubject subject(Spec());
   subject.ExpectAgrees(2, ExpertParallelism::kSmall, 140, /*cached=*/100);
+}
+
+// Down to a rank without rows and experts. A small rank attends to a large one's part in pieces of its own size.
+TEST(CudaDistributedTest, UnequalShares) {
+  RanksSubject subject(Spec());
+  subject.ExpectAgrees({5, 1}, ExpertParallelism::kSmall, 340);
+  subject.ExpectAgrees({1, 3, 2}, ExpertParallelism::kSmall, 200, /*cached=*/100);
+  subject.ExpectAgrees({2, 1}, ExpertParallelism::kStandard, 150);
+  subject.ExpectAgrees({1, 1000}, ExpertParallelism::kStandard, 70);
 }
 
 TEST(CudaDistributedTest, ThreeRanksManyHeadsNoSharedExpertNoQueryRank) {

@@ -120,6 +120,18 @@ class MultiDevicePrefillTest : public DistributedTest {
     }
   }
 
+  // It has the bits of ranks with these shares.
+  void ExpectIsOf(const Outcome& outcome, const std::vector<int64_t>& shares) {
+    const Outcome expected =
+        Distributed(kCount, {.ranks = static_cast<int>(shares.size()), .form = kForm, .logits = 1, .shares = shares});
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits));
+    EXPECT_EQ(outcome.kv, expected.kv);
+    EXPECT_NE(outcome.kv,
+              Distributed(kCount, {.ranks = static_cast<int>(shares.size()), .form = kForm, .logits = 1}).kv)
+        << "of equal shares";
+  }
+
   double timeout_seconds_ = 30;  // sanitizers are slow
   roofline::ExpertParallelism experts_ = roofline::ExpertParallelism::kSmall;
   std::vector<std::unique_ptr<Member>> members_;
@@ -134,7 +146,7 @@ TEST_F(MultiDevicePrefillTest, AllOfThemTogether) {
   EXPECT_EQ(counters.runs, 1);
   EXPECT_GT(counters.streamed_bytes, 0);
   // What the formulas say.
-  const ZigZagSplit split(0, kCount, 3);
+  const ZigZagSplit split(0, kCount, ProportionalParts::Even(3));
   const std::vector<int64_t> rows = {split.Rows(0), split.Rows(1), split.Rows(2)};
   int64_t bytes = 0;
   for (int rank = 0; rank < 3; ++rank) {
@@ -155,6 +167,38 @@ TEST_F(MultiDevicePrefillTest, StandardExpertParallelism) {
   ExpectRuns(3, 0);
   EXPECT_GT(prefill_->run_counters().link_bytes, 0);
   EXPECT_NE(prefill_->run_counters().link_bytes, small);
+}
+
+TEST_F(MultiDevicePrefillTest, SharesOfTheDevicesThatTakePart) {
+  AddDevices(2, 1);
+  prefill_->SetShares(std::vector<int64_t>{4, 1, 2});
+  ExpectIsOf(Run(), {4, 1});
+  prefill_->UseWholeMachine(true);
+  ExpectIsOf(Run(), {4, 1, 2});
+}
+
+TEST_F(MultiDevicePrefillTest, SharesOfTheDevicesThatAreLeft) {
+  AddDevices(3);
+  prefill_->SetShares(std::vector<int64_t>{4, 2, 1});
+  On(1, "run: experts", [] { return absl::DataLossError("a bit fell over"); });
+  ExpectIsOf(Run(), {4, 1});
+  EXPECT_EQ(prefill_->run_counters().lost_devices, 1);
+  Heal(1);
+  ExpectIsOf(Run(), {4, 2, 1});
+}
+
+// A device with little memory and a small share does not make passes shorter.
+TEST_F(MultiDevicePrefillTest, ADeviceHasRoomForItsOwnShare) {
+  experts_ = roofline::ExpertParallelism::kStandard;
+  AddDevices(2);
+  const auto passes = [&](const std::vector<int64_t>& shares) {
+    prefill_->SetShares(shares);
+    return prefill_->PassesTogether({0, kCount}, kForm, 2);
+  };
+  Occupy(200);
+  occupied_.erase(occupied_.begin());  // the second one's is left
+  EXPECT_GT(passes({1, 1}), 1);
+  EXPECT_EQ(passes({5, 1}), 1);
 }
 
 TEST_F(MultiDevicePrefillTest, OneDeviceIsThatDevice) {
@@ -228,13 +272,16 @@ TEST_F(MultiDevicePrefillTest, AnInterruptionIsNobodysFault) {
 
 // Passes x ranks x what is cached. Any number of rows have logits so, too.
 TEST_F(MultiDevicePrefillTest, WhatDoesNotFitAtOnceIsComputedInPasses) {
-  for (const int ranks : {2, 3}) {
+  for (const std::vector<int64_t>& shares : {std::vector<int64_t>{1, 1}, {1, 1, 1}, {3, 2}, {1, 4, 2}}) {
+    const auto ranks = static_cast<int>(shares.size());
     for (const int64_t rows : {100, 150}) {
       members_.clear();
       AddDevices(ranks);
+      prefill_->SetShares(shares);
       Occupy(rows);
       for (const int64_t cached : {0, 64, 100}) {
-        SCOPED_TRACE(testing::Message() << ranks << " ranks, memory for " << rows << " rows, " << cached << " cached");
+        SCOPED_TRACE(testing::Message() << testing::PrintToString(shares) << ", memory for " << rows << " rows, "
+                                        << cached << " cached");
         std::vector<IndexRange> passes;
         std::vector<float> residuals(static_cast<size_t>((kCount - cached) * spec().hidden_size));
         const StreamEvents events{.on_pass = [&](IndexRange pass) { passes.push_back(pass); }, .residuals = residuals};

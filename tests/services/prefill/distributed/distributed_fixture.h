@@ -78,8 +78,9 @@ class DistributedTest : public StreamTest {
     int64_t logits = 4;
     int64_t tile_rows = 48;
     int64_t ring_slots = 2;
-    int64_t cached = 0;           // tokens before the prompt, computed by the resident engine
-    double timeout_seconds = 30;  // sanitizers are slow
+    int64_t cached = 0;                // tokens before the prompt, computed by the resident engine
+    std::vector<int64_t> shares = {};  // of the ranks; empty: equal ones
+    double timeout_seconds = 30;       // sanitizers are slow
     const device::Clock* clock = &device::SteadyClock();
     std::function<absl::Status()> check = {};
     AskingRankGroup::Ask ask = {};  // of all exchanges
@@ -103,7 +104,11 @@ class DistributedTest : public StreamTest {
     std::vector<RankSetup> setups;
     for (int rank = 0; rank < setting.ranks; ++rank) {
       hosts.push_back(std::make_shared<Host>(spec(), weights_, setting.tile_rows));
-      setups.push_back({&hosts.back()->device, &hosts.back()->kernels, setting.check, hosts.back()});
+      setups.push_back({.device = &hosts.back()->device,
+                        .kernels = &hosts.back()->kernels,
+                        .check = setting.check,
+                        .owner = hosts.back()});
+      if (!setting.shares.empty()) setups.back().share = setting.shares[static_cast<size_t>(rank)];
     }
     if (prepare) prepare(hosts);
     DistributedPrefill prefill(spec(), weights_, setups,

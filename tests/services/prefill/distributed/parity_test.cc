@@ -51,6 +51,44 @@ TEST_F(DistributedParityTest, AfterWhatIsCached) {
   }
 }
 
+// Ranks with parts of any size, down to none: of the rows, of the experts, or of both.
+TEST_F(DistributedParityTest, UnequalShares) {
+  for (const std::vector<int64_t>& shares : {std::vector<int64_t>{3, 2}, {1, 3}, {1, 1000}, {5, 2, 1}, {1, 7, 2}}) {
+    for (const ExpertParallelism experts : kExperts) {
+      for (const int64_t count : {5, 129, 520}) {
+        SCOPED_TRACE(testing::Message() << testing::PrintToString(shares) << ", " << Name(experts) << ", " << count
+                                        << " tokens");
+        ExpectAgrees(count, {.ranks = static_cast<int>(shares.size()),
+                             .experts = experts,
+                             .logits = std::min<int64_t>(count, model::kLogitRows),
+                             .shares = shares});
+      }
+    }
+    for (const model::MlaForm form : kForms) {
+      for (const int64_t cached : {64, 100}) {
+        SCOPED_TRACE(testing::Message() << testing::PrintToString(shares) << ", " << cached << " tokens cached");
+        ExpectAgrees(400, {.ranks = static_cast<int>(shares.size()), .form = form, .cached = cached, .shares = shares});
+      }
+    }
+  }
+}
+
+// Shares are ratios: the bits are those of ranks that have equal ones, or the same ratio.
+TEST_F(DistributedParityTest, TheSameRatioHasTheSameBits) {
+  for (const ExpertParallelism experts : kExperts) {
+    const auto run = [&](const std::vector<int64_t>& shares) {
+      return Distributed(390, {.ranks = 3, .experts = experts, .shares = shares});
+    };
+    for (const auto& [one, other] :
+         {std::pair<std::vector<int64_t>, std::vector<int64_t>>{{}, {1000, 1000, 1000}}, {{4, 2, 1}, {12, 6, 3}}}) {
+      const Outcome expected = run(one), outcome = run(other);
+      ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+      EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits)) << Name(experts);
+      EXPECT_EQ(outcome.kv, expected.kv) << Name(experts);
+    }
+  }
+}
+
 // More than a run gives: whichever rank has a row. One rank has the bits of one device.
 TEST_F(DistributedParityTest, LogitsOfEveryRow) {
   for (const model::MlaForm form : kForms) {

@@ -60,7 +60,7 @@ class RankProcessTest : public DistributedTest {
           return absl::OkStatus();
         });
     const std::vector<model::EngineRow> rows = Rows(Tokens(kCount), kLogits);
-    const ZigZagSplit split(0, kCount, ranks);
+    const ZigZagSplit split(0, kCount, ProportionalParts::Even(ranks));
     const std::vector<model::EngineRow> own = RankRows(rows, split, rank);
     const RevocablePages pages(Pages(kv.data()));
     RankReport report;

@@ -78,6 +78,27 @@ TEST(SimulateRanks, MoreRanksAreFasterAndSmallEpIsTheFaster) {
   EXPECT_LT(small, Simulate(3000, 2, roofline::ExpertParallelism::kStandard).wall_seconds);
 }
 
+// The slower of two unlike devices sets the time of equal parts.
+TEST(SimulateRanks, UnlikeDevicesAreFasterWithPartsInProportionToTheirRates) {
+  device::HardwareSpec slow = Machine();
+  slow.fp8_flops_per_second /= 3;
+  slow.bf16_flops_per_second /= 3;
+  slow.gpu_memory_bytes_per_second /= 3;
+  for (const roofline::ExpertParallelism experts :
+       {roofline::ExpertParallelism::kSmall, roofline::ExpertParallelism::kStandard}) {
+    const auto seconds = [&](int64_t fast_share, int64_t slow_share) {
+      const SimulatedDevice devices[] = {{Machine(), fast_share}, {slow, slow_share}};
+      return SimulateRanks(devices, SmallSpec(), DType::kF8E4M3, model::MlaForm::kUnabsorbed, 64 * 80,
+                           {.dense_bytes = 1 << 20}, experts)
+          .value()
+          .wall_seconds;
+    };
+    EXPECT_LT(seconds(3, 1), 0.65 * seconds(1, 1));
+    EXPECT_LT(seconds(3, 1), seconds(2, 1));
+    EXPECT_GT(seconds(1, 3), seconds(1, 1));
+  }
+}
+
 TEST(SimulateRanks, ExchangesWhatTheFormulasSay) {
   const weights::ModelSpec spec = SmallSpec();
   const int64_t moe_layers = spec.num_layers - spec.first_dense_layers;

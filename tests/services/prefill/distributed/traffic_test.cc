@@ -14,6 +14,8 @@ using collective::OperationCounters;
 
 class TrafficTest : public DistributedTest {
  protected:
+  const std::vector<std::vector<int64_t>> kShares = {{1}, {1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {3, 2}, {1, 2, 5}};
+
   const OperationCounters& Counted(int rank, Operation operation) const {
     return reports_[static_cast<size_t>(rank)].exchanges[static_cast<size_t>(operation)];
   }
@@ -28,9 +30,10 @@ class TrafficTest : public DistributedTest {
 
 TEST_F(TrafficTest, RingAndSmallEp) {
   for (const int64_t count : {1, 100, 390, 700}) {
-    for (int ranks = 1; ranks <= 4; ++ranks) {
-      ASSERT_TRUE(Distributed(count, {.ranks = ranks, .logits = 1}).status.ok());
-      const std::vector<int64_t> rows = RowsOf(ZigZagSplit(0, count, ranks));
+    for (const std::vector<int64_t>& shares : kShares) {
+      const auto ranks = static_cast<int>(shares.size());
+      ASSERT_TRUE(Distributed(count, {.ranks = ranks, .logits = 1, .shares = shares}).status.ok());
+      const std::vector<int64_t> rows = RowsOf(ZigZagSplit(0, count, ProportionalParts(shares)));
       for (int rank = 0; rank < ranks; ++rank) {
         SCOPED_TRACE(testing::Message() << count << " tokens, rank " << rank << " of " << ranks);
         const roofline::LinkTraffic ring = roofline::RingTraffic(spec().kv_dim(), rows, rank);
@@ -64,10 +67,14 @@ TEST_F(TrafficTest, StandardEp) {
   model::Forward(*engine, Rows(tokens, 1), pages, model::MlaForm::kUnabsorbed);
   ASSERT_EQ(std::ssize(routing), moe_layers());
 
-  for (int ranks = 2; ranks <= 4; ++ranks) {
-    ASSERT_TRUE(Distributed(kCount, {.ranks = ranks, .experts = roofline::ExpertParallelism::kStandard, .logits = 1})
-                    .status.ok());
-    const ZigZagSplit split(0, kCount, ranks);
+  for (const std::vector<int64_t>& shares : kShares) {
+    const auto ranks = static_cast<int>(shares.size());
+    ASSERT_TRUE(
+        Distributed(kCount,
+                    {.ranks = ranks, .experts = roofline::ExpertParallelism::kStandard, .logits = 1, .shares = shares})
+            .status.ok());
+    const ProportionalParts parts(shares);
+    const ZigZagSplit split(0, kCount, parts);
     for (int rank = 0; rank < ranks; ++rank) {
       roofline::LinkTraffic expected;
       for (const std::vector<model::ExpertChoice>& choices : routing) {
@@ -75,7 +82,7 @@ TEST_F(TrafficTest, StandardEp) {
         for (int from = 0; from < ranks; ++from) {
           for (const IndexRange& stripe : split.Stripes(from)) {
             for (int64_t i = stripe.begin * spec().experts_per_token; i < stripe.end * spec().experts_per_token; ++i) {
-              ++pairs[static_cast<size_t>(from * ranks + roofline::RankOfExpert(spec(), choices[i].expert, ranks))];
+              ++pairs[static_cast<size_t>(from * ranks + roofline::RankOfExpert(spec(), parts, choices[i].expert))];
             }
           }
         }
