@@ -89,7 +89,9 @@ class Device {  // thread-safe
   virtual ~Device() = default;
 
   virtual std::string_view name() const = 0;  // "host", "sim: ...", "cuda: ..."
-  virtual int64_t memory_bytes() const = 0;   // limit of all allocations together
+  // What the name says of the hardware: devices of a kind compute equally fast.
+  virtual std::string_view kind() const { return name(); }
+  virtual int64_t memory_bytes() const = 0;  // limit of all allocations together
   virtual int64_t memory_used() const = 0;
   // Bytes that can be allocated now. Other processes may have taken or freed memory since the device was opened.
   virtual int64_t memory_free() const = 0;

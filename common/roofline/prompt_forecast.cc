@@ -105,20 +105,23 @@ double PromptForecast::Chunked(const Steps& steps, int64_t before, int64_t rows)
 }
 
 PromptCost::Point PromptForecast::Streamed(model::MlaForm form, const Streams& streams, int64_t rows) const {
-  const auto devices = static_cast<double>(streams.devices);
-  const double computing = streams.own_processors ? devices : 1;
+  const ProportionalParts& devices = streams.devices;
+  const double share = streams.first_share();
+  const double computed = streams.own_processors ? share : 1;  // of the rows, in the measured time
   PromptCost::Point point{.tokens = static_cast<uint32_t>(rows), .seconds = times_.head};
   for (int64_t p = 0; p < streams.passes; ++p) {
     const IndexRange pass = EvenPart(rows, p, streams.passes);
     const auto before = static_cast<double>(pass.begin), count = static_cast<double>(pass.size());
-    const std::vector<int64_t> shares(static_cast<size_t>(streams.devices), pass.size() / streams.devices);
+    std::vector<int64_t> shares;
+    for (int64_t d = 0; d < devices.parts(); ++d) {
+      shares.push_back(devices.Part(pass.size(), d).size());
+    }
     double loads = 0, computes = 0;
     for (const Kind& kind : kinds_) {
-      double load = kind.moe ? times_.moe_load - times_.expert_load * (1 - 1 / devices) : times_.dense_load;
-      double compute =
-          Base(kind.moe, count / computing) +
-          times_.attention(form) * AttentionOperations(spec_, form, kind.window, before, count) / computing;
-      if (streams.devices > 1) {
+      double load = kind.moe ? times_.moe_load - times_.expert_load * (1 - share) : times_.dense_load;
+      double compute = Base(kind.moe, count * computed) +
+                       times_.attention(form) * AttentionOperations(spec_, form, kind.window, before, count) * computed;
+      if (devices.parts() > 1) {
         auto received = static_cast<double>(RingTraffic(spec_.kv_dim(), shares, 0).received);
         if (kind.moe) {
           const ExpertTraffic experts = SmallEpTraffic(spec_, shares, 0);
@@ -137,7 +140,7 @@ PromptCost::Point PromptForecast::Streamed(model::MlaForm form, const Streams& s
   return point;
 }
 
-double PromptForecast::PairSeconds(model::MlaForm form, int64_t expanded_every, int64_t devices) const {
+double PromptForecast::PairSeconds(model::MlaForm form, int64_t expanded_every, double share) const {
   const auto rows = static_cast<double>(expanded_every);
   double operations = 0;
   for (const Kind& kind : kinds_) {
@@ -145,7 +148,7 @@ double PromptForecast::PairSeconds(model::MlaForm form, int64_t expanded_every, 
     operations += kind.layers *
                   (AttentionOperations(spec_, form, 0, 1, rows) - AttentionOperations(spec_, form, 0, 0, rows)) / rows;
   }
-  return times_.attention(form) * operations / static_cast<double>(devices);
+  return times_.attention(form) * operations * share;
 }
 
 std::vector<PromptCost::Point> CostPoints(int64_t longest,

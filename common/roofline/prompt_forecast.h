@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "common/base/proportional_parts.h"
 #include "common/inference/prompt_costs.h"
 #include "common/model/engine.h"
 #include "common/weights/model_spec.h"
@@ -73,17 +74,20 @@ class PromptForecast {
   };
   Step NextStep(const Steps& steps, int64_t before, int64_t left) const;
 
-  // Weights stream, in `passes` passes, through `devices` devices that share a layer's experts and the rows.
+  // Weights stream, in `passes` passes, through devices that share a layer's experts and the rows. The times are those
+  // of the first, and the others are taken to compute in proportion to their parts.
   struct Streams {
     int64_t passes = 1;
-    int64_t devices = 1;
+    ProportionalParts devices = {};
     bool own_processors = true;  // false: devices share the cores, so several compute no faster than one
+    // Of rows and experts.
+    double first_share() const { return static_cast<double>(devices.share(0)) / static_cast<double>(devices.total()); }
   };
   PromptCost::Point Streamed(model::MlaForm form, const Streams& streams, int64_t rows) const;
 
   // More, for each pair of a new token and an earlier one; nothing for layers with a window. `expanded_every`: rows
-  // that use an expansion of the latents together. `devices`: that share the rows.
-  double PairSeconds(model::MlaForm form, int64_t expanded_every, int64_t devices = 1) const;
+  // that use an expansion of the latents together. `share`: of the rows, that the device has.
+  double PairSeconds(model::MlaForm form, int64_t expanded_every, double share = 1) const;
 
  private:
   // Layers that are alike.

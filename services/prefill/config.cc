@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
 #include "common/collective/shared/region.h"
 #include "common/process/flag_check.h"
+#include "services/prefill/device_shares.h"
 
 namespace moestro::prefill {
 namespace {
@@ -54,8 +56,8 @@ absl::Status CheckSeveral(const std::string& flag, const std::vector<DeviceName>
   if (gpus > 0 && gpus < std::ssize(devices)) {
     return absl::InvalidArgumentError(
         absl::StrCat(flag,
-                     ": devices share a prompt in equal parts, so that GPUs would wait for the host; use "
-                     "GPUs (--devices 0,1) or host devices (--devices host,host)"));
+                     ": devices that share a prompt exchange rows in every layer, so that GPUs would wait for the "
+                     "host; use GPUs (--devices 0,1) or host devices (--devices host,host)"));
   }
   for (const DeviceName& device : devices) {
     if (is_cuda(device) && std::ranges::count(devices, device) > 1) {
@@ -73,6 +75,7 @@ absl::Status ValidateStreamConfig(const PrefillConfig& prefill) {
     return absl::InvalidArgumentError("--mla-form absorbed: promises the bits of the CPU, but " + config.DeviceFlag() +
                                       " computes others; use auto, or --device host");
   }
+  MOE_RETURN_IF_ERROR(config.DeviceShares().status());
   constexpr int64_t kMaxBytes = int64_t{1} << 50;
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-memory", config.memory_bytes, 0, kMaxBytes));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-dense-bytes", config.dense_bytes, 1, kMaxBytes));
@@ -114,6 +117,29 @@ absl::StatusOr<std::vector<DeviceName>> StreamConfig::DeviceNames() const {
   }
   MOE_RETURN_IF_ERROR(CheckSeveral(DeviceFlag(), names));
   return names;
+}
+
+absl::StatusOr<std::vector<int64_t>> StreamConfig::DeviceShares() const {
+  MOE_ASSIGN_OR_RETURN(const std::vector<DeviceName> names, DeviceNames());
+  if (measures_shares()) return std::vector<int64_t>(names.size(), 1);
+  const std::string flag = "--device-shares " + device_shares;
+  std::vector<int64_t> shares;
+  const std::vector<std::string> entries = absl::StrSplit(device_shares, ',');
+  for (const std::string& entry : entries) {
+    int64_t share = 0;
+    if (!absl::SimpleAtoi(entry, &share) || share < 1 || share > kMaxDeviceShare) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": '", entry, "' is not a share; use a number from 1 to ",
+                                                     kMaxDeviceShare,
+                                                     " for each device, in proportion to its speed (3,2), or auto"));
+    }
+    shares.push_back(share);
+  }
+  if (shares.size() != names.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": ", shares.size(), " shares, but ", DeviceFlag(), " names ",
+                                                   names.size(),
+                                                   " devices; use a share for each of them, in their order, or auto"));
+  }
+  return shares;
 }
 
 absl::Status ValidatePrefillConfig(const PrefillConfig& config) {

@@ -51,6 +51,7 @@ struct StreamConfig {
   std::string devices;                 // instead: several that share prompts, as a list of host and N
   std::string borrow_device = "none";  // decode's device, for whole-machine prompts while decode has no work
   roofline::ExpertParallelism expert_parallel = roofline::ExpertParallelism::kSmall;  // of several devices
+  std::string device_shares = "auto";      // of several devices, as a list: how large their parts of a prompt are
   double device_timeout_seconds = 4;       // a device that others wait for counts as hung after this long
   int64_t memory_bytes = 0;                // of each device; 0: all of a GPU's, 4 GiB of the host's
   int64_t dense_bytes = int64_t{1} << 30;  // part of these for staged weights other than routed experts
@@ -63,6 +64,10 @@ struct StreamConfig {
   // The devices that --device or --devices names; then the borrowed one, if any. INVALID_ARGUMENT names the flag and
   // the allowed values.
   absl::StatusOr<std::vector<device::DeviceName>> DeviceNames() const;
+  // The shares (RankSetup's) of these devices, in the same order: all 1 if they are to be measured. INVALID_ARGUMENT as
+  // above.
+  absl::StatusOr<std::vector<int64_t>> DeviceShares() const;
+  bool measures_shares() const { return device_shares == "auto"; }
   bool has_gpu() const;  // false for a list that DeviceNames refuses
   bool borrows() const { return borrow_device != "none"; }
   // The flag and its value, for messages.

@@ -44,6 +44,10 @@ int main(int argc, char** argv) {
       "Decode's device, named as in decode's --device, used besides the role's own: for prompts that may use the "
       "whole machine, while decode has no work");
   app.add_option(
+      "--device-shares", stream.device_shares,
+      "With several devices: how large their parts of a prompt are, as numbers in proportion to their speed (3,2), the "
+      "borrowed device last; auto: measured at the start where GPUs are of different kinds, else equal");
+  app.add_option(
       "--device-timeout-seconds", stream.device_timeout_seconds,
       "With several devices: one that the others wait for is dropped after this long without a sign of life");
   moestro::AddChoice(app, "--expert-parallel", moestro::prefill::kExpertParallelismWords, stream.expert_parallel,

@@ -3,11 +3,14 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/base/steady_seconds.h"
 #include "common/device/host/host_device.h"
@@ -15,8 +18,8 @@
 #include "common/engine/host/host_prefill.h"
 #include "common/engine/host/host_rank_kernels.h"
 #include "common/model/schema.h"
+#include "services/prefill/device_shares.h"
 #include "services/prefill/prompt_costs.h"
-#include "services/prefill/stream/measure.h"
 
 namespace moestro::prefill {
 namespace {
@@ -29,14 +32,22 @@ MemoryLimits LimitsOf(const StreamConfig& config) {
 }
 
 // The part of the role's threads, and of those on lent CPUs, that belongs to one device.
-WorkerPool::Options ShareOf(const PrefillConfig& config, int own_threads, int64_t device, int64_t devices) {
+WorkerPool::Options ShareOf(const PrefillConfig& config, int own_threads, int64_t device,
+                            const ProportionalParts& devices) {
   WorkerPool::Options options;
-  options.threads = static_cast<int>(std::max<int64_t>(1, EvenPart(own_threads, device, devices).size()));
+  options.threads = static_cast<int>(std::max<int64_t>(1, devices.Part(own_threads, device).size()));
   if (config.cpu.threads == 0) {
-    const IndexRange lent = EvenPart(std::ssize(config.lent_cpus), device, devices);
+    const IndexRange lent = devices.Part(std::ssize(config.lent_cpus), device);
     options.lent_cpus.assign(config.lent_cpus.begin() + lent.begin, config.lent_cpus.begin() + lent.end);
   }
   return options;
+}
+
+// For messages.
+std::string Text(const ProportionalParts& parts) {
+  std::vector<int64_t> shares;
+  for (int64_t part = 0; part < parts.parts(); ++part) shares.push_back(parts.share(part));
+  return absl::StrJoin(shares, " : ");
 }
 
 void LogFp8Inputs(const device::DeviceName& gpu, bool fp8_inputs) {
@@ -121,14 +132,17 @@ absl::StatusOr<PromptDevice> PrefillBackends::Rank(size_t index) {
     made.rank = {.device = gpu->device.get(), .kernels = gpu->kernels.get(), .owner = gpu};
   } else {
     const auto rank = static_cast<int64_t>(index);
-    const auto host = std::make_shared<HostRank>(model_, device.device,
-                                                 ShareOf(config_, workers_.own_threads(), rank, std::ssize(named_)),
-                                                 kernels_, config_.chunk_tokens);
+    std::vector<int64_t> shares;
+    for (const Named& each : named_) shares.push_back(each.share);
+    const auto host = std::make_shared<HostRank>(
+        model_, device.device, ShareOf(config_, workers_.own_threads(), rank, ProportionalParts(shares)), kernels_,
+        config_.chunk_tokens);
     made.name = absl::StrCat(std::string(device.device->name()), " ", rank);
     made.rank = {.device = host->device.get(), .kernels = &host->kernels, .owner = host};
     made.workers = &host->workers;
   }
-  if (config_.stream.borrows() && index + 1 == named_.size()) {
+  made.rank.share = named.share;
+  if (IsBorrowed(index)) {
     made.name += " (decode's)";
     made.borrow = [path = DecodeDevicePath(config_.node)] { return DeviceLoan::Borrow(path); };
   }
@@ -143,7 +157,8 @@ absl::StatusOr<std::unique_ptr<PrefillBackends>> PrefillBackends::Create(
   MOE_ASSIGN_OR_RETURN(model::ModelWeights weights, model::BindWeights(*segment));
   std::unique_ptr<PrefillBackends> backends(new PrefillBackends(config, kernels, workers));
   backends->model_ = std::make_shared<Model>(Model{std::move(segment), std::move(weights)});
-  for (const device::DeviceName& name : names) backends->named_.push_back({.name = name});
+  MOE_ASSIGN_OR_RETURN(const std::vector<int64_t> shares, config.stream.DeviceShares());
+  for (size_t i = 0; i < names.size(); ++i) backends->named_.push_back({.name = names[i], .share = shares[i]});
   backends->OpenMissing();
   backends->retry_at_ = SteadySeconds() + kRetrySeconds;
   return backends;
@@ -224,6 +239,14 @@ std::vector<const PrefillBackends::Device*> PrefillBackends::opened() const {
   return opened;
 }
 
+ProportionalParts PrefillBackends::Parts(int64_t devices) const {
+  std::vector<int64_t> shares;
+  for (const Named& each : named_) {
+    if (each.opened && std::ssize(shares) < devices) shares.push_back(each.share);
+  }
+  return ProportionalParts(shares);
+}
+
 // A borrowed device may be the only one, and is not to be had at all times.
 absl::Status PrefillBackends::CheckShortest() {
   if (opened().empty()) return absl::OkStatus();  // as the log says
@@ -235,11 +258,13 @@ absl::Status PrefillBackends::CheckShortest() {
 
 void PrefillBackends::LogOpened() const {
   const std::vector<const Device*> devices = opened();
-  spdlog::info("prompts of {} tokens and more stream through {} with {} bytes: {} of {} experts of a layer fit",
+  const ProportionalParts parts = Parts(std::ssize(devices));
+  spdlog::info("prompts of {} tokens and more stream through {} with {} bytes{}: {} of {} experts of a layer fit",
                config_.stream.from_tokens,
                devices.size() == 1 ? std::string(devices[0]->device->name())
                                    : absl::StrCat(devices.size(), " devices (", config_.stream.DeviceFlag(), "), each"),
-               devices[0]->device->memory_bytes(), ring_slots_, model_->segment->spec().num_experts);
+               devices[0]->device->memory_bytes(), parts.total() > parts.parts() ? ", in parts of " + Text(parts) : "",
+               ring_slots_, model_->segment->spec().num_experts);
 }
 
 void PrefillBackends::LogRefused() const {
@@ -284,6 +309,59 @@ void PrefillBackends::PinWeights(Device& device) const {
       });
 }
 
+absl::StatusOr<std::vector<double>> PrefillBackends::LayerSeconds(const roofline::LayerTimes& times,
+                                                                  const StreamMeasureOptions& options) {
+  const auto seconds_of = [](const roofline::LayerTimes& measured) {
+    const roofline::LayerTimes::Sample& many = measured.samples.back();
+    return many.moe > 0 ? many.moe : many.dense;
+  };
+  StreamMeasureOptions others = options;
+  others.before = 0;
+  std::map<std::string, double, std::less<>> by_kind;
+  std::vector<double> seconds;
+  for (size_t i = 0; i < named_.size(); ++i) {
+    if (!named_[i].opened) continue;
+    const Device& device = *named_[i].opened;
+    const auto known = by_kind.find(device.device->kind());
+    if (known != by_kind.end()) {
+      seconds.push_back(known->second);
+      continue;
+    }
+    if (seconds.empty() || IsBorrowed(i)) {  // decode may be computing on a borrowed one
+      seconds.push_back(seconds_of(times));
+    } else {
+      MOE_ASSIGN_OR_RETURN(const roofline::LayerTimes measured,
+                           MeasureStream(*device.prefill, model_->segment->spec(), others));
+      seconds.push_back(seconds_of(measured));
+    }
+    if (seconds.back() <= 0) return absl::InternalError(named_[i].name.Text() + ": a layer took no time");
+    by_kind.emplace(device.device->kind(), seconds.back());
+  }
+  return seconds;
+}
+
+void PrefillBackends::MeasureShares(const roofline::LayerTimes& times, const StreamMeasureOptions& options) {
+  if (group_ == nullptr || !config_.stream.measures_shares()) return;
+  const absl::StatusOr<std::vector<double>> seconds = LayerSeconds(times, options);
+  std::vector<int64_t> shares(opened().size(), 1);
+  if (!seconds.ok()) {
+    spdlog::warn("not every device could be measured, so prompts are cut into equal parts (--device-shares): {}",
+                 std::string(seconds.status().message()));
+  } else {
+    shares = SharesOf(*seconds);
+  }
+  group_->SetShares(shares);
+  size_t next = 0;
+  for (Named& each : named_) {
+    if (each.opened) each.share = shares[next++];
+  }
+  if (seconds.ok() && std::ranges::adjacent_find(*seconds, std::not_equal_to<>()) != seconds->end()) {
+    spdlog::info("{} tokens of a layer take {} s on {}: prompts are cut into parts of {} (--device-shares fixes them)",
+                 times.samples.back().rows, absl::StrJoin(*seconds, ", "), config_.stream.DeviceFlag(),
+                 Text(ProportionalParts(shares)));
+  }
+}
+
 absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
   const std::vector<const Device*> open = opened();
   if (open.empty()) return std::vector<PromptCost>();
@@ -300,6 +378,7 @@ absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
   }
   if (options.rows.empty()) return std::vector<PromptCost>();
   MOE_ASSIGN_OR_RETURN(const roofline::LayerTimes times, MeasureStream(first, spec, options));
+  MeasureShares(times, options);
   const bool may_borrow = config_.stream.borrows() && named_.back().opened;
   std::vector<PromptCost> costs;
   for (const bool alone : {false, true}) {
@@ -309,7 +388,9 @@ absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
       const model::MlaForm form = form_of(tokens);
       if (devices > 1) {
         const int64_t passes = group_->PassesTogether({0, tokens}, form, devices);
-        if (passes > 0) return StreamShape{form, {.passes = passes, .devices = devices, .own_processors = is_gpu}};
+        if (passes > 0) {
+          return StreamShape{form, {.passes = passes, .devices = Parts(devices), .own_processors = is_gpu}};
+        }
       }
       const auto plan = first.Plan(tokens, form);
       if (!plan.ok()) return std::nullopt;

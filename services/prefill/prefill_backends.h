@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/proportional_parts.h"
 #include "common/device/device.h"
 #include "common/device/device_name.h"
 #include "common/device/pinning.h"
@@ -17,6 +18,7 @@
 #include "common/weights/segment.h"
 #include "services/prefill/config.h"
 #include "services/prefill/multi_device_prefill.h"
+#include "services/prefill/stream/measure.h"
 #include "services/prefill/stream/stream_prefill.h"
 
 namespace moestro::prefill {
@@ -36,8 +38,8 @@ class PrefillBackends {
   // What streams prompts; null: no device can. Valid until BetweenPrompts.
   PromptPrefill* prefill();
   // What streamed prompts take: on the role's own devices, and with a borrowed one. Measured on the first of the open
-  // ones; none: nothing.
-  // REQUIRES: no prompt runs. Errors are those of a streamed run.
+  // ones; none: nothing. Unless the settings name shares, GPUs of other kinds are measured, too, for the devices'
+  // shares of the next prompts. REQUIRES: no prompt runs. Errors are those of a streamed run.
   absl::StatusOr<std::vector<PromptCost>> MeasureCosts();
   // Retries refused registrations, and devices that could not be opened: their memory may be free by now. `now`:
   // SteadySeconds.
@@ -74,6 +76,7 @@ class PrefillBackends {
   struct Named {
     device::DeviceName name;
     std::optional<Device> opened = std::nullopt;
+    int64_t share = 1;                        // RankSetup's
     absl::Status refused = absl::OkStatus();  // why it is not open, as the log has said
   };
 
@@ -86,6 +89,14 @@ class PrefillBackends {
   // Of the open devices. False if some cannot be ranks; it closes them.
   bool MakeGroup();
   std::vector<const Device*> opened() const;
+  bool IsBorrowed(size_t index) const { return config_.stream.borrows() && index + 1 == named_.size(); }
+  // The parts of the first so many open devices.
+  ProportionalParts Parts(int64_t devices) const;
+  // Cuts prompts by what layers take on the open devices. times: on the first of them, measured with these options.
+  void MeasureShares(const roofline::LayerTimes& times, const StreamMeasureOptions& options);
+  // In the order of open devices.
+  absl::StatusOr<std::vector<double>> LayerSeconds(const roofline::LayerTimes& times,
+                                                   const StreamMeasureOptions& options);
   // Tokens of the shortest prompt that is streamed; its form; whether a device has room for it.
   int64_t shortest() const;
   model::MlaForm ShortestForm(const StreamPrefill& prefill) const;

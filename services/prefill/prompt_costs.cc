@@ -40,8 +40,8 @@ PromptCost StreamedCost(const weights::ModelSpec& spec, const LayerTimes& times,
   if (!longest) return cost;
   // A pass expands what comes before it once.
   const int64_t pass = std::max<int64_t>(1, cost.points.back().tokens / longest->streams.passes);
-  const int64_t computing = longest->streams.own_processors ? longest->streams.devices : 1;
-  cost.seconds_per_pair = forecast.PairSeconds(longest->form, pass, computing);
+  const double share = longest->streams.own_processors ? longest->streams.first_share() : 1;
+  cost.seconds_per_pair = forecast.PairSeconds(longest->form, pass, share);
   return cost;
 }
 

@@ -32,12 +32,14 @@ def long_answer(node):
     return node.generate_clear(LONG_PROMPT, ANSWER_TOKENS)
 
 
-@pytest.mark.parametrize("ranks, experts", [(1, "small"), (2, "small"), (3, "standard"), (4, "small")])
-def test_greedy_tokens_do_not_depend_on_the_number_of_devices(make_node, node, repo, tmp_path, ranks, experts):
+@pytest.mark.parametrize("ranks, experts, shares", [
+    (1, "small", "auto"), (2, "small", "auto"), (3, "standard", "auto"), (4, "small", "auto"), (3, "small", "5,1,2")])
+def test_greedy_tokens_do_not_depend_on_the_devices(make_node, node, repo, tmp_path, ranks, experts, shares):
     """The golden prompts, chosen so that no step is a near tie; the second time after a cached prefix."""
     trace = tmp_path / "trace.json"
     golden = sorted((repo / "tests/golden/deepseek_v3_tiny").glob("prompt_*.json"))
-    flags = {"prefill": [*devices(*["host"] * ranks), "--trace-file", str(trace), "--expert-parallel", experts],
+    flags = {"prefill": [*devices(*["host"] * ranks), "--trace-file", str(trace), "--expert-parallel", experts,
+                         "--device-shares", shares],
              "router": SPLIT}
     with make_node(flags) as several:
         for path in golden:
@@ -135,6 +137,8 @@ def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
     (["--devices", "host,0"], "use GPUs (--devices 0,1) or host devices (--devices host,host)"),
     (["--devices", "1,1"], "--devices 1,1: cuda:1 is listed twice; list a GPU once"),
     (["--devices", "host", "--device", "host"], "use one of them"),
+    (["--devices", "host,host", "--device-shares", "3,0"], "--device-shares 3,0: '0' is not a share; use a number from 1"),
+    (["--devices", "host,host", "--device-shares", "3"], "1 shares, but --devices host,host names 2 devices"),
     (["--devices", "host,host", "--mla-form", "absorbed"], "--mla-form absorbed"),
     (["--borrow-device", "host"], "--borrow-device needs a device of the role's own: --device host"),
 ])

@@ -183,7 +183,7 @@ std::vector<PromptCost> StreamedCosts() {
     costs.push_back(
         prefill::StreamedCost(Spec(), times, alone, [&](int64_t tokens) -> std::optional<prefill::StreamShape> {
           const MlaForm form = kForm.ForPrompt(tokens);
-          if (alone) return prefill::StreamShape{form, {.devices = 2}};
+          if (alone) return prefill::StreamShape{form, {.devices = ProportionalParts::Even(2)}};
           const auto plan = stream.Plan(tokens, form);
           if (!plan.ok()) return std::nullopt;
           return prefill::StreamShape{form, {.passes = plan->passes}};

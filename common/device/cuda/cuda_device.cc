@@ -73,18 +73,22 @@ const char* RegisterRemedy(cudaError_t error) {
   return "this driver does not register such memory";
 }
 
+std::string NameOf(int ordinal, const std::string& kind) { return absl::StrFormat("cuda:%d (%s)", ordinal, kind); }
+
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int ordinal, std::string name, int64_t memory_bytes, int64_t registered_bytes, bool registers_read_only,
+  CudaDevice(int ordinal, std::string kind, int64_t memory_bytes, int64_t registered_bytes, bool registers_read_only,
              bool reads_host_addresses)
       : ordinal_(ordinal),
-        name_(std::move(name)),
+        kind_(std::move(kind)),
+        name_(NameOf(ordinal, kind_)),
         budget_(memory_bytes),
         registered_bytes_(registered_bytes),
         registers_read_only_(registers_read_only),
         reads_host_addresses_(reads_host_addresses) {}
 
   std::string_view name() const override { return name_; }
+  std::string_view kind() const override { return kind_; }
   int64_t memory_bytes() const override { return budget_.limit(); }
   int64_t memory_used() const override { return budget_.used(); }
   int64_t memory_free() const override {
@@ -209,6 +213,7 @@ class CudaDevice final : public Device {
   }
 
   const int ordinal_;
+  const std::string kind_;
   const std::string name_;
   MemoryBudget budget_;
   const int64_t registered_bytes_;  // of host memory, when all is registered
@@ -241,8 +246,8 @@ absl::StatusOr<bool> CudaMultipliesFp8(int ordinal) {
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options) {
   MOE_ASSIGN_OR_RETURN(const cudaDeviceProp gpu, PropertiesOf(options.ordinal));
-  const std::string name =
-      absl::StrFormat("cuda:%d (%s, compute capability %d.%d)", options.ordinal, gpu.name, gpu.major, gpu.minor);
+  const std::string kind = absl::StrFormat("%s, compute capability %d.%d", gpu.name, gpu.major, gpu.minor);
+  const std::string name = NameOf(options.ordinal, kind);
   if (gpu.major < kOldestMajor) {
     return absl::UnimplementedError(absl::StrFormat("%s: %d.0 or later is needed", name, kOldestMajor));
   }
@@ -255,7 +260,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& 
   int reads_only = 0, host_addresses = 0;
   cudaDeviceGetAttribute(&host_addresses, cudaDevAttrCanUseHostPointerForRegisteredMem, options.ordinal);
   cudaDeviceGetAttribute(&reads_only, cudaDevAttrHostRegisterReadOnlySupported, options.ordinal);
-  return std::make_unique<CudaDevice>(options.ordinal, name,
+  return std::make_unique<CudaDevice>(options.ordinal, kind,
                                       options.memory_bytes > 0 ? options.memory_bytes : room.usable,
                                       options.registered_bytes, reads_only != 0, host_addresses != 0);
 }

@@ -155,12 +155,17 @@ TEST(PromptForecastTest, StreamedTakesTheLongerOfCopiesAndKernels) {
   EXPECT_NEAR(seconds({}, 8192), long_compute + fill + 10, 1e-6);
   EXPECT_EQ(forecast.Streamed(MlaForm::kUnabsorbed, {}, 8192).slack, 0);
   // Two devices: half of the experts' copies; half of the kernels, unless both have the same cores.
+  const ProportionalParts two = ProportionalParts::Even(2);
   const double shared_loads = 3 + 58 * 5;
-  EXPECT_NEAR(seconds({.devices = 2}, 256), shared_loads * (1 + 1.0 / 61) + 10, 1e-6);
-  EXPECT_GT(seconds({.devices = 2, .own_processors = false}, 8192), 1.9 * seconds({.devices = 2}, 8192));
+  EXPECT_NEAR(seconds({.devices = two}, 256), shared_loads * (1 + 1.0 / 61) + 10, 1e-6);
+  EXPECT_GT(seconds({.devices = two, .own_processors = false}, 8192), 1.9 * seconds({.devices = two}, 8192));
+  // Three quarters for a device that is three times as fast as the other.
+  const ProportionalParts unequal(std::vector<int64_t>{3, 1});
+  EXPECT_NEAR(seconds({.devices = unequal}, 256), (3 + 58 * 6.5) * (1 + 1.0 / 61) + 10, 1e-6);
+  EXPECT_NEAR(seconds({.devices = unequal}, 8192) / seconds({}, 8192 * 3 / 4), 1, 0.01);
   // Exchanges cost where there are two.
   times.link_seconds = 1e-9;
-  EXPECT_GT(seconds({.devices = 2}, 256), shared_loads * (1 + 1.0 / 61) + 10);
+  EXPECT_GT(seconds({.devices = two}, 256), shared_loads * (1 + 1.0 / 61) + 10);
 }
 
 TEST(PromptForecastTest, PointsEndWhereAPromptCannotGo) {

@@ -416,6 +416,16 @@ TEST(RegisteredRangesTest, OtherCopiesGoOnWhileAPieceIsRegistered) {
   EXPECT_THAT(parts(kBytes - 5, 15), testing::ElementsAre(15));
 }
 
+TEST_F(CudaDeviceTest, DevicesOfOneNameAreOfOneKind) {
+  emulation::Gpu().devices = 2;
+  for (const bool alike : {true, false}) {
+    emulation::Gpu().alike = alike;
+    const std::unique_ptr<Device> devices[] = {Open(), OpenCudaDevice({.ordinal = 1, .memory_bytes = 1 << 20}).value()};
+    EXPECT_NE(devices[0]->name(), devices[1]->name());
+    EXPECT_EQ(devices[0]->kind() == devices[1]->kind(), alike);
+  }
+}
+
 // Memory registered by one device is registered for all, until none needs it any more; CUDA registers a page only once.
 TEST_F(CudaDeviceTest, DevicesShareWhatIsRegistered) {
   emulation::Gpu().devices = 2;

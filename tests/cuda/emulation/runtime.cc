@@ -235,8 +235,9 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) { return device < Gpu().devices ? Sticky() : cudaErrorInvalidDevice; }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {.name = "model", .major = Gpu().major, .minor = Gpu().minor};
+  if (!Gpu().alike) std::snprintf(properties->name, sizeof(properties->name), "model %d", device);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {

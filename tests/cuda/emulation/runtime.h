@@ -18,6 +18,7 @@ inline constexpr int kLaunchFailure = 719;  // cudaErrorLaunchFailure
 // Properties of the GPU and its driver. Change them only while nothing uses them.
 struct GpuModel {
   int devices = 1;
+  bool alike = true;  // false: each has another name
   int multiprocessors = 132;
   int count_error = 0;  // result of cudaGetDeviceCount, for example a missing driver
   int major = 12;       // compute capability

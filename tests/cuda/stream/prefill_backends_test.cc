@@ -283,6 +283,34 @@ TEST_F(CudaStreamingDevicesTest, TwoShareAPrompt) {
   EXPECT_EQ(streamed.token.id, expected.token.id);
 }
 
+TEST_F(CudaStreamingDevicesTest, GpusOfOtherKindsAreMeasuredForTheirShares) {
+  weights::ModelSpec spec = Spec();
+  spec.max_position_embeddings = 300;  // as many rows as a measurement needs at least
+  EngineNode node{/*max_rows=*/16, /*nan_token=*/-1, /*page_count=*/16, {.threads = 2}, spec};
+  emulation::Gpu().devices = 2;
+  for (const bool alike : {true, false}) {
+    for (const char* shares : {"auto", "3,1"}) {
+      if (alike && shares != std::string("auto")) continue;
+      SCOPED_TRACE(testing::Message() << (alike ? "alike" : "unlike") << ", shares " << shares);
+      emulation::Gpu().alike = alike;
+      PrefillConfig config = Exact();
+      config.stream.devices = "0,1";
+      config.stream.device_shares = shares;
+      config.stream.device_timeout_seconds = 600;  // the model is slow
+      const LogCapture log;
+      const auto devices = Open(node, config, int64_t{1} << 30);
+      const auto costs = devices->MeasureCosts();
+      ASSERT_TRUE(costs.ok()) << costs.status();
+      EXPECT_EQ(costs->size(), 2u);
+      const bool is_auto = config.stream.measures_shares();
+      EXPECT_THAT(
+          log.lines(),
+          testing::Contains(testing::HasSubstr("prompts are cut into parts of")).Times(is_auto && !alike ? 1 : 0));
+      EXPECT_THAT(log.lines(), testing::Contains(testing::HasSubstr("in parts of 3 : 1")).Times(is_auto ? 0 : 1));
+    }
+  }
+}
+
 TEST_F(CudaStreamingDevicesTest, OneOfThemStreamsUntilTheOtherIsThere) {
   const double start = SteadySeconds();
   const LogCapture log;

@@ -86,6 +86,33 @@ TEST(PrefillConfigTest, AWrongListSaysWhatToUse) {
   EXPECT_THAT(error("host,host"), testing::HasSubstr("use one of them"));
 }
 
+TEST(PrefillConfigTest, SharesOfDevices) {
+  PrefillConfig config = Valid();
+  EXPECT_TRUE(config.stream.measures_shares());
+  EXPECT_THAT(*config.stream.DeviceShares(), testing::IsEmpty());
+  config.stream.devices = "0,1";
+  EXPECT_THAT(*config.stream.DeviceShares(), testing::ElementsAre(1, 1));
+  const auto error = [&](const std::string& shares) {
+    config.stream.device_shares = shares;
+    return std::string(ValidatePrefillConfig(config).message());
+  };
+  EXPECT_EQ(error("3,2"), "");
+  EXPECT_FALSE(config.stream.measures_shares());
+  EXPECT_THAT(*config.stream.DeviceShares(), testing::ElementsAre(3, 2));
+  EXPECT_EQ(error("1000,1"), "");
+  for (const char* shares : {"3,x", "3,", "", "0,1", "-1,1", "1.5,1", "1001,1", "auto,1", "99999999999999999999,1"}) {
+    EXPECT_THAT(error(shares), testing::HasSubstr("--device-shares " + std::string(shares) + ": '")) << shares;
+    EXPECT_THAT(error(shares), testing::HasSubstr("use a number from 1 to 1000 for each device")) << shares;
+  }
+  EXPECT_THAT(error("3"), testing::HasSubstr("1 shares, but --devices 0,1 names 2 devices"));
+  EXPECT_THAT(error("3,2,1"), testing::HasSubstr("3 shares, but --devices 0,1 names 2 devices; use a share for each"));
+  config.stream.borrow_device = "cuda:2";
+  EXPECT_EQ(error("3,2,1"), "") << "the last is the borrowed one's";
+  EXPECT_THAT(error("3,2"), testing::HasSubstr("2 shares, but --devices 0,1 --borrow-device cuda:2 names 3 devices"));
+  config = Valid();
+  EXPECT_THAT(error("1,1"), testing::HasSubstr("2 shares, but --device none names 0 devices"));
+}
+
 TEST(PrefillConfigTest, ADeviceToBorrow) {
   PrefillConfig config = Valid();
   config.stream.borrow_device = "host";

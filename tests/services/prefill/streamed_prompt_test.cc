@@ -372,6 +372,38 @@ TEST_F(StreamedPromptTest, GpusThatCannotBeUsedAreOneLineToo) {
                                testing::HasSubstr("--devices 0,1 is not used, all prompts are computed in place: ")));
 }
 
+// Another cut has other sums: equal shares are what devices of one kind have anyway.
+TEST_F(StreamedPromptTest, SharesOfDevicesCutThePrompt) {
+  constexpr int kPrompt = 340;
+  const auto kv = [&](const std::string& shares) {
+    PrefillConfig config;
+    config.chunk_tokens = 16;
+    config.stream.devices = "host,host";
+    config.stream.device_shares = shares;
+    config.stream.dense_bytes = 1 << 20;
+    config.stream.from_tokens = kFrom;
+    const auto devices =
+        PrefillBackends::Create(config, node_.shared_segment(), TestKernels(), node_.workers()).value();
+    EXPECT_TRUE(devices->MeasureCosts().ok());
+    const KvLease lease = Reserve(kPrompt);
+    EXPECT_EQ(Run(devices.get(), Job(kPrompt), lease).streamed->devices, 2) << shares;
+    std::vector<uint16_t> entries;
+    for (int64_t position = 0; position < kPrompt; ++position) {
+      std::vector<uint16_t> entry(static_cast<size_t>(node_.spec().kv_dim()));
+      node_.pool().Pages(lease).Read(node_.spec().num_layers - 1, position, entry.data());
+      entries.insert(entries.end(), entry.begin(), entry.end());
+    }
+    node_.pool().Release(lease);
+    return entries;
+  };
+  const LogCapture log;
+  const std::vector<uint16_t> equal = kv("auto");
+  EXPECT_EQ(kv("1,1"), equal);
+  EXPECT_THAT(log.lines(), testing::Not(testing::Contains(testing::HasSubstr("parts of"))));
+  EXPECT_NE(kv("5,1"), equal);
+  EXPECT_THAT(log.lines(), testing::Contains(testing::HasSubstr("in parts of 5 : 1")));
+}
+
 TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) {
   // Room for 24 rows at a time, which may not be cut.
   engine::HostPrefill compute(node_.spec(), weights_, TestKernels(), node_.workers(), 16);
