@@ -151,9 +151,22 @@ __device__ __forceinline__ void LoadQueries(const PrefillAttentionArgs& args, co
 // A lane's state between blocks, for its two rows.
 template <int kValueDim>
 struct RowState {
-  float max_score[2] = {__uint_as_float(0xff800000u), __uint_as_float(0xff800000u)};  // scores times log2(e)
-  float sum[2] = {};                                                                  // this lane's weights only
-  float out[kValueDim / 8][4] = {};
+  float max_score[2];  // scores times log2(e)
+  float sum[2];        // this lane's weights only
+  float out[kValueDim / 8][4];
+
+  __device__ __forceinline__ RowState() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      max_score[i] = __uint_as_float(0xff800000u);
+      sum[i] = 0;
+    }
+#pragma unroll
+    for (int n = 0; n < kValueDim / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[n][i] = 0;
+    }
+  }
 };
 
 // One step of the online softmax: scores times `scale`, which is positive, become exponentials. What `state` has so
