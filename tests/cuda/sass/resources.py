@@ -49,6 +49,14 @@ def parse(output):
     return found
 
 
+def serialized(output):
+    """A line for each kernel whose wgmma products ptxas makes wait for each other: half of their rate, and no error."""
+    of = re.compile(r"\((C75\d\d)\).*wgmma\.mma_async instructions are serialized.*in the function '([^']+)'")
+    found = [match for line in output.splitlines() if (match := of.search(line))]
+    return [f"{short_name(name)}: products are serialized ({match[1]})"
+            for match, name in zip(found, demangle([match[2] for match in found]))]
+
+
 def excess(found, budget):
     """A line for each kernel that takes more registers than its budget, or spills more."""
     lines = []

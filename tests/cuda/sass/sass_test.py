@@ -76,6 +76,14 @@ def test_what_exceeds_a_budget():
     assert resources.excess(found, few) == ["PlainKernel for sm_90: 96 registers, 95 are allowed"]
 
 
+def test_products_that_wait_for_each_other_are_told():
+    told = ("ptxas info    : (C7513) Potential Performance Loss: wgmma.mma_async instructions are serialized due to non "
+            "wgmma instructions defining input registers of a wgmma between start and end of the pipeline stage in the "
+            f"function '{NAME}'")
+    assert resources.serialized(told) == ["PlainKernel: products are serialized (C7513)"]
+    assert resources.serialized(PTXAS) == []
+
+
 def test_a_compilation_over_its_budget_fails_and_leaves_no_object(tmp_path):
     compiler = tmp_path / "nvcc"
     compiler.write_text(f"#!/bin/sh\necho object >object.o\ncat >&2 <<'END'\n{PTXAS}a warning\nEND\nexit $STATUS\n")
