@@ -262,7 +262,7 @@ TEST(CudaDistributedTest, LongerTilesTakeWhatMemoryIsSpare) {
   const auto device = device::OpenCudaDevice({.memory_bytes = int64_t{1} << 30}).value();
   engine::CudaRankKernels kernels(*device, Spec(), weights, Int8Activations::kPublished, /*fp8_inputs=*/false,
                                   /*least_tile_rows=*/16);
-  const ZigZagSplit split(0, 100, 2);
+  const ZigZagSplit split(0, 100, ProportionalParts::Even(2));
   const std::vector<model::EngineRow> all = model::MakeRows(model::RandomTokens(100, Spec().token_count, 3), 0);
   const std::vector<model::EngineRow> rows = RankRows(all, split, 0);
   const auto used = [&](int64_t spare_bytes) {
