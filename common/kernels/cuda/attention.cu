@@ -123,13 +123,6 @@ bool IsAligned(const KvVectors& v) {
   return IsAligned(v.data, 16) && v.page_stride % 8 == 0 && v.token_stride % 8 == 0 && v.head_stride % 8 == 0;
 }
 
-template <typename G>
-LaunchResult LaunchGeometry(const PrefillAttentionArgs& args, Stream stream) {
-  const dim3 grid(static_cast<unsigned>((args.rows + kQueries - 1) / kQueries), static_cast<unsigned>(args.heads));
-  return Launch("prefill_attention", PrefillAttentionKernel<G>, grid, dim3(kAttentionThreads), G::kSharedBytes, stream,
-                args);
-}
-
 }  // namespace
 
 LaunchResult LaunchPrefillAttention(const PrefillAttentionArgs& args, Stream stream) {
@@ -145,9 +138,10 @@ LaunchResult LaunchPrefillAttention(const PrefillAttentionArgs& args, Stream str
   const bool has_shared = args.shared_keys.data != nullptr;
   if (has_shared ? args.key_dim != 192 : args.key_dim != 128 && args.key_dim != 64) return {kInvalidArgument};
   if (HasWgmma()) return LaunchWgmmaAttention(args, stream);
-  if (args.key_dim == 192) return LaunchGeometry<AttentionGeometry<192, 64, 128>>(args, stream);
-  if (args.key_dim == 128) return LaunchGeometry<AttentionGeometry<128, 0, 128>>(args, stream);
-  return LaunchGeometry<AttentionGeometry<64, 0, 64>>(args, stream);
+  return LaunchForKeys(args, [&]<typename G>(G, dim3 grid) {
+    return Launch("prefill_attention", PrefillAttentionKernel<G>, grid, dim3(kAttentionThreads), G::kSharedBytes,
+                  stream, args);
+  });
 }
 
 LaunchResult LaunchMergeAttention(const MergeAttentionArgs& args, Stream stream) {

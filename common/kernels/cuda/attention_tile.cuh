@@ -262,4 +262,13 @@ __device__ __forceinline__ void StoreRows(const PrefillAttentionArgs& args, cons
   }
 }
 
+// Calls launch(geometry, grid) for the dimensions of the arguments' keys, which have a kernel.
+template <typename LaunchFunction>
+LaunchResult LaunchForKeys(const PrefillAttentionArgs& args, const LaunchFunction& launch) {
+  const dim3 grid(static_cast<unsigned>((args.rows + kQueries - 1) / kQueries), static_cast<unsigned>(args.heads));
+  if (args.key_dim == 192) return launch(AttentionGeometry<192, 64, 128>(), grid);
+  if (args.key_dim == 128) return launch(AttentionGeometry<128, 0, 128>(), grid);
+  return launch(AttentionGeometry<64, 0, 64>(), grid);
+}
+
 }  // namespace moestro::cuda

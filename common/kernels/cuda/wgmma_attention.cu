@@ -125,19 +125,13 @@ __global__ void __launch_bounds__(kAttentionThreads)
   StoreRows(args, tile, g, t, state);
 }
 
-template <typename G>
-LaunchResult LaunchGeometry(const PrefillAttentionArgs& args, Stream stream) {
-  const dim3 grid(static_cast<unsigned>((args.rows + kQueries - 1) / kQueries), static_cast<unsigned>(args.heads));
-  return Launch("wgmma_attention", WgmmaAttentionKernel<G>, grid, dim3(kAttentionThreads), G::kSharedBytes, stream,
-                args);
-}
-
 }  // namespace
 
 LaunchResult LaunchWgmmaAttention(const PrefillAttentionArgs& args, Stream stream) {
-  if (args.key_dim == 192) return LaunchGeometry<AttentionGeometry<192, 64, 128>>(args, stream);
-  if (args.key_dim == 128) return LaunchGeometry<AttentionGeometry<128, 0, 128>>(args, stream);
-  return LaunchGeometry<AttentionGeometry<64, 0, 64>>(args, stream);
+  return LaunchForKeys(args, [&]<typename G>(G, dim3 grid) {
+    return Launch("wgmma_attention", WgmmaAttentionKernel<G>, grid, dim3(kAttentionThreads), G::kSharedBytes, stream,
+                  args);
+  });
 }
 
 }  // namespace moestro::cuda
