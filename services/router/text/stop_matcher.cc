@@ -30,13 +30,13 @@ std::string StopMatcher::Push(std::string_view text) {
       if (pattern.complete() && pattern.text.size() > found_.size()) found_ = pattern.text;
     }
     if (found_.empty()) continue;
-    pending.resize(pending.size() - found_.size());
+    pending.erase(pending.size() - found_.size());
     return pending;
   }
   size_t held = 0;
   for (const Pattern& pattern : patterns_) held = std::max(held, pattern.matched);
   held_ = pending.substr(pending.size() - held);
-  pending.resize(pending.size() - held);
+  pending.erase(pending.size() - held);
   return pending;
 }
 
