@@ -66,6 +66,11 @@ class Stream {
   // and is slower.
   virtual absl::Status CopyToDevice(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
+  // From memory of another device that the stream's device reaches (Device::ReachPeer), and that stays until the copy
+  // is done.
+  virtual absl::Status CopyFromPeer(uint8_t* /*to*/, const uint8_t* /*from*/, int64_t /*bytes*/) {
+    return absl::UnimplementedError("this device copies from no other");
+  }
   virtual absl::Status Launch(Kernel kernel) = 0;
   virtual absl::Status Record(Event& event) = 0;
   // Later work begins when the event, as last recorded, has completed. REQUIRES: recorded, on any stream of the device.
@@ -109,6 +114,11 @@ class Device {  // thread-safe
   // Whether kernels can read [data, data + bytes) of host memory at this address, as long as it stays registered, and
   // write it if it is registered with kReadsAndWrites.
   virtual bool KernelsRead(const uint8_t* /*data*/, int64_t /*bytes*/) const { return true; }
+
+  // Lets streams of this device copy from the peer's memory without the host's. UNAVAILABLE says why they cannot.
+  virtual absl::Status ReachPeer(const Device& peer) {
+    return absl::UnavailableError(std::string(name()) + " does not reach the memory of " + std::string(peer.name()));
+  }
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view name) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;

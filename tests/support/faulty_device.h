@@ -11,9 +11,10 @@
 
 namespace moestro::device {
 
-// Called before every operation with its name: "copy", "launch", "record", "wait" (of a stream), "event" (a thread's
-// wait), "synchronize", "allocate", "register", "stream", "event object", and "run: <kernel>" when the stream reaches
-// the kernel. If not OK, the operation fails with that status and does nothing. It may sleep. Many threads call it.
+// Called before every operation with its name: "copy", "copy from peer", "reach peer", "launch", "record", "wait" (of a
+// stream), "event" (a thread's wait), "synchronize", "allocate", "register", "stream", "event object", and "run:
+// <kernel>" when the stream reaches the kernel. If not OK, the operation fails with that status and does nothing. It
+// may sleep. Many threads call it.
 using Fault = std::function<absl::Status(const std::string& operation)>;
 
 namespace internal {
@@ -44,6 +45,10 @@ class FaultyStream final : public Stream {
   absl::Status CopyToHost(uint8_t* to, const uint8_t* from, int64_t bytes) override {
     if (absl::Status status = fault_("copy"); !status.ok()) return status;
     return stream_->CopyToHost(to, from, bytes);
+  }
+  absl::Status CopyFromPeer(uint8_t* to, const uint8_t* from, int64_t bytes) override {
+    if (absl::Status status = fault_("copy from peer"); !status.ok()) return status;
+    return stream_->CopyFromPeer(to, from, bytes);
   }
   absl::Status Launch(Kernel kernel) override {
     if (absl::Status status = fault_("launch"); !status.ok()) return status;
@@ -95,6 +100,10 @@ class FaultyDevice : public Device {
   }
   HostPart PartAt(const uint8_t* data, int64_t bytes) const override { return device_.PartAt(data, bytes); }
   bool KernelsRead(const uint8_t* data, int64_t bytes) const override { return device_.KernelsRead(data, bytes); }
+  absl::Status ReachPeer(const Device& peer) override {
+    if (absl::Status status = fault_("reach peer"); !status.ok()) return status;
+    return device_.ReachPeer(peer);
+  }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view stream_name) override {
     if (absl::Status status = fault_("stream"); !status.ok()) return status;
     auto stream = device_.NewStream(stream_name);

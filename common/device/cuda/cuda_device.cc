@@ -156,6 +156,24 @@ class CudaDevice final : public Device {
     return true;
   }
 
+  absl::Status ReachPeer(const Device& peer) override {
+    const auto* const gpu = dynamic_cast<const CudaDevice*>(&peer);
+    if (gpu == nullptr) return Device::ReachPeer(peer);
+    if (gpu->ordinal_ == ordinal_) return absl::OkStatus();  // its own memory
+    MOE_RETURN_IF_ERROR(Bind());
+    int reaches = 0;
+    MOE_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&reaches, ordinal_, gpu->ordinal_), "looking for peers"));
+    if (reaches == 0) {
+      return absl::UnavailableError(
+          absl::StrCat(Device::ReachPeer(peer).message(), ": see nvidia-smi topo -p2p r for what the machine allows"));
+    }
+    const cudaError_t error = cudaDeviceEnablePeerAccess(gpu->ordinal_, 0);
+    if (error == cudaSuccess) return absl::OkStatus();
+    cudaGetLastError();
+    if (error == cudaErrorPeerAccessAlreadyEnabled) return absl::OkStatus();
+    return absl::UnavailableError(CudaStatus(error, std::string(Device::ReachPeer(peer).message())).message());
+  }
+
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view name) override {
     MOE_RETURN_IF_ERROR(Bind());
     cudaStream_t stream = nullptr;

@@ -47,6 +47,13 @@ absl::Status CudaStream::CopyToHost(uint8_t* to, const uint8_t* from, int64_t by
   });
 }
 
+// Unified addresses tell the devices. Peers that have been enabled are copied from directly.
+absl::Status CudaStream::CopyFromPeer(uint8_t* to, const uint8_t* from, int64_t bytes) {
+  MOE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+  return CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream_),
+                    "copy from another GPU");
+}
+
 absl::Status CudaStream::Launch(Kernel kernel) {
   MOE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
   const absl::Status status = kernel.run(stream_);

@@ -65,6 +65,11 @@ absl::Status HostStream::CopyToHost(uint8_t* to, const uint8_t* from, int64_t by
   });
 }
 
+// What another device has is in host memory, as what is copied to this one.
+absl::Status HostStream::CopyFromPeer(uint8_t* to, const uint8_t* from, int64_t bytes) {
+  return CopyToDevice(to, from, bytes);
+}
+
 absl::Status HostStream::Launch(Kernel kernel) {
   return Add([name = kernel.name, run = std::move(kernel.run)] { return Annotate(run(nullptr), std::string(name)); });
 }

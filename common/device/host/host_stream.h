@@ -51,6 +51,7 @@ class HostStream final : public Stream {
 
   absl::Status CopyToDevice(uint8_t* to, const uint8_t* from, int64_t bytes) override;
   absl::Status CopyToHost(uint8_t* to, const uint8_t* from, int64_t bytes) override;
+  absl::Status CopyFromPeer(uint8_t* to, const uint8_t* from, int64_t bytes) override;
   absl::Status Launch(Kernel kernel) override;
   absl::Status Record(Event& event) override;
   absl::Status WaitFor(Event& event) override;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/device/cuda/registered_ranges.h"
+#include "common/device/host/host_device.h"
 #include "common/device/pinning.h"
 #include "common/device/staging.h"
 #include "common/kernels/cuda/elementwise.h"
@@ -134,6 +135,40 @@ TEST_F(CudaDeviceTest, CopiesKernelsAndEventsInOrder) {
   EXPECT_GE(loaded->Seconds(), begin - kClocks);
   EXPECT_GE(computed->Seconds(), loaded->Seconds());
   EXPECT_LE(computed->Seconds(), device->Now() + kClocks);
+}
+
+TEST_F(CudaDeviceTest, CopiesFromAGpuThatItReaches) {
+  emulation::Gpu().devices = 2;
+  const auto first = Open(), second = OpenCudaDevice({.ordinal = 1, .memory_bytes = 1 << 20}).value();
+  for (int i = 0; i < 2; ++i) {  // the second time it is enabled
+    EXPECT_EQ(first->ReachPeer(*second), absl::OkStatus());
+    EXPECT_EQ(first->ReachPeer(*first), absl::OkStatus()) << "ranks that share a GPU";
+  }
+  const Memory source = second->Allocate(kBytes, "sent").value(), target = first->Allocate(kBytes, "received").value();
+  std::vector<uint8_t> sent(kBytes), received(kBytes);
+  std::iota(sent.begin(), sent.end(), uint8_t{0});
+  const auto write = second->NewStream("write").value(), read = first->NewStream("read").value();
+  ASSERT_TRUE(write->CopyToDevice(source.data(), sent.data(), kBytes).ok());
+  ASSERT_TRUE(write->Synchronize().ok());
+  const int64_t copies = emulation::Gpu().pinned_copies + emulation::Gpu().pageable_copies;
+  ASSERT_EQ(read->CopyFromPeer(target.data(), source.data(), kBytes), absl::OkStatus());
+  EXPECT_EQ(emulation::Gpu().pinned_copies + emulation::Gpu().pageable_copies, copies) << "none through the host";
+  ASSERT_TRUE(read->CopyToHost(received.data(), target.data(), kBytes).ok());
+  ASSERT_TRUE(read->Synchronize().ok());
+  EXPECT_EQ(received, sent);
+  EXPECT_FALSE(write->CopyFromPeer(source.data(), target.data(), kBytes).ok()) << "in this direction nobody asked";
+}
+
+TEST_F(CudaDeviceTest, GpusThatDoNotReachEachOtherSaySo) {
+  emulation::Gpu().devices = 2;
+  emulation::Gpu().reaches_peers = false;
+  const auto first = Open(), second = OpenCudaDevice({.ordinal = 1, .memory_bytes = 1 << 20}).value();
+  const absl::Status status = first->ReachPeer(*second);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(),
+              HasSubstr("cuda:0 (model, compute capability 12.0) does not reach the memory of cuda:1"));
+  EXPECT_THAT(status.message(), HasSubstr("nvidia-smi topo -p2p r"));
+  EXPECT_FALSE(first->ReachPeer(*NewHostDevice({})).ok());
 }
 
 // A kernel's fault shows when it runs: everything after it fails with the reason.

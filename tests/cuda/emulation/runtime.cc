@@ -15,8 +15,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/math.h"
@@ -57,7 +59,7 @@ struct CUevent_st {
 };
 
 struct CUstream_st {
-  CUstream_st() : thread([this] { Work(); }) {}
+  explicit CUstream_st(int its_device) : device(its_device), thread([this] { Work(); }) {}
   ~CUstream_st() {
     Add(nullptr);
     thread.join();
@@ -88,6 +90,7 @@ struct CUstream_st {
     completion->Wait();
   }
 
+  const int device;
   std::mutex mutex;
   std::condition_variable added;
   std::deque<std::function<void()>> tasks;  // guarded by mutex
@@ -102,8 +105,14 @@ struct Registered {
   uintptr_t end = 0;
   bool read_only = false;
 };
-std::map<uintptr_t, Registered> registered;   // by beginning; protected by Turn()
-std::map<void*, size_t> allocated;            // protected by Turn()
+std::map<uintptr_t, Registered> registered;  // by beginning; protected by Turn()
+struct Allocated {
+  size_t bytes = 0;
+  int device = 0;
+};
+std::map<const void*, Allocated> allocated;  // by beginning; protected by Turn()
+std::set<std::pair<int, int>> peers;         // (device, one that it reaches); protected by Turn()
+thread_local int current_device = 0;
 std::condition_variable_any registered_more;  // waits with Turn()
 
 cudaError_t Sticky() { return static_cast<cudaError_t>(sticky_error.load()); }
@@ -160,6 +169,25 @@ void Read(void* to, const void* from, size_t bytes) {
   std::lock_guard turn(Turn());
   if (Sticky() == cudaSuccess) std::memcpy(to, from, bytes);
 }
+// The device whose memory this is; -1: none's. REQUIRES Turn().
+int DeviceOf(const void* memory, size_t bytes) {
+  auto next = allocated.upper_bound(memory);
+  if (next == allocated.begin()) return -1;
+  const auto& [begin, buffer] = *--next;
+  const auto offset = static_cast<size_t>(static_cast<const uint8_t*>(memory) - static_cast<const uint8_t*>(begin));
+  return offset + bytes <= buffer.bytes ? buffer.device : -1;
+}
+// Memory that is gone when its turn comes is a fault, as a kernel's.
+void CopyBetween(void* to, const void* from, size_t bytes) {
+  std::lock_guard turn(Turn());
+  if (Sticky() != cudaSuccess) return;
+  if (DeviceOf(from, bytes) < 0 || DeviceOf(to, bytes) < 0) {
+    sticky_error = cudaErrorIllegalAddress;
+    return;
+  }
+  Gpu().delivers_peers ? std::memcpy(to, from, bytes) : std::memset(to, 0xff, bytes);
+  GlobalMemory::Get().Fill(to, static_cast<int64_t>(bytes));
+}
 
 }  // namespace
 
@@ -174,6 +202,7 @@ void ResetGpu() {
   sticky_error = 0;
   const int64_t allocated_bytes = Gpu().allocated_bytes, registered_bytes = Gpu().registered_bytes;
   Gpu() = {.registered_bytes = registered_bytes, .allocated_bytes = allocated_bytes};
+  peers.clear();
 }
 
 bool IsRegistered(const void* byte) {
@@ -214,6 +243,10 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNoDevice";
     case cudaErrorHostMemoryAlreadyRegistered:
       return "cudaErrorHostMemoryAlreadyRegistered";
+    case cudaErrorPeerAccessUnsupported:
+      return "cudaErrorPeerAccessUnsupported";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     case cudaErrorNotSupported:
@@ -234,7 +267,11 @@ cudaError_t cudaGetDevice(int* device) {
   *device = 0;  // its devices are all alike
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device < Gpu().devices ? Sticky() : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int device) {
+  if (device >= Gpu().devices) return cudaErrorInvalidDevice;
+  current_device = device;
+  return Sticky();
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {.name = "model", .major = Gpu().major, .minor = Gpu().minor};
   if (!Gpu().alike) std::snprintf(properties->name, sizeof(properties->name), "model %d", device);
@@ -258,6 +295,16 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = Gpu().reaches_peers && device != peer ? 1 : 0;
+  return Sticky();
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  std::lock_guard turn(Turn());
+  if (!Gpu().reaches_peers || peer == current_device) return cudaErrorPeerAccessUnsupported;
+  return peers.insert({current_device, peer}).second ? Sticky() : cudaErrorPeerAccessAlreadyEnabled;
+}
+
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   std::lock_guard turn(Turn());
   *total = static_cast<size_t>(Gpu().memory_bytes);
@@ -275,13 +322,13 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   MOE_CHECK(*memory != nullptr);
   std::memset(*memory, 0xff, bytes);
   GlobalMemory::Get().Add(*memory, static_cast<int64_t>(bytes));
-  allocated[*memory] = bytes;
+  allocated[*memory] = {bytes, current_device};
   Gpu().allocated_bytes += static_cast<int64_t>(bytes);
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
   std::lock_guard turn(Turn());
-  Gpu().allocated_bytes -= static_cast<int64_t>(allocated.at(memory));
+  Gpu().allocated_bytes -= static_cast<int64_t>(allocated.at(memory).bytes);
   allocated.erase(memory);
   GlobalMemory::Get().Remove(memory);
   std::free(memory);
@@ -315,7 +362,7 @@ cudaError_t cudaHostUnregister(void* memory) {
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new CUstream_st;
+  *stream = new CUstream_st(current_device);
   return Sticky();
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -334,6 +381,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (Sticky() != cudaSuccess) return Sticky();
   if (bytes == 0) return cudaSuccess;
+  if (kind == cudaMemcpyDeviceToDevice) {
+    std::lock_guard turn(Turn());
+    const int source = DeviceOf(from, bytes), target = DeviceOf(to, bytes);
+    if (source < 0 || target != stream->device) return cudaErrorInvalidValue;
+    if (source != target && !peers.contains({target, source})) return cudaErrorPeerAccessUnsupported;
+    ++Gpu().device_copies;
+    stream->Add([=] { CopyBetween(to, from, bytes); });
+    return Sticky();
+  }
   const bool to_device = kind == cudaMemcpyHostToDevice;
   HostMemory host;
   {

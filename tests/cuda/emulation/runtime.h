@@ -2,8 +2,9 @@
 // it. Streams are threads, so work happens later than the call, as on a GPU. Copies read their source when their turn
 // comes, even pageable memory, as on GPUs that share the host's page tables. As in CUDA, a copy must be inside one
 // registered piece or outside all, and a failed kernel makes every later call fail. Stricter than CUDA: cudaFree waits
-// for nothing. Registering is refused as drivers do: memory that is not writable as an invalid value, the read-only
-// flag if the GPU does not support it. Registered memory takes page tables on the GPU. Kernels may read it.
+// for nothing, and copies between GPUs need peer access. Registering is refused as drivers do: memory that is not
+// writable as an invalid value, the read-only flag if the GPU does not support it. Registered memory takes page tables
+// on the GPU. Kernels may read it.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +31,15 @@ struct GpuModel {
   bool registers_read_only = false;
   // Whether kernels read registered memory at its host address.
   bool reads_host_addresses = true;
+  bool reaches_peers = true;    // GPUs reach each other's memory
+  bool delivers_peers = true;   // and find there what is there
   int64_t failing_launch = -1;  // counted from 0: this launch and everything after it fail
 
   // Counters.
   int64_t launches = 0;
   int64_t pinned_copies = 0;
   int64_t pageable_copies = 0;
+  int64_t device_copies = 0;     // from device memory to device memory
   int64_t registered_bytes = 0;  // now
   int64_t allocated_bytes = 0;   // now
 };
