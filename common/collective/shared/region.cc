@@ -59,6 +59,15 @@ absl::StatusOr<Region> Region::Open(uint8_t* memory, int64_t bytes) {
   return Region(header, slot_bytes);
 }
 
+absl::Status Region::failure() const {
+  if (header_->failure.load(std::memory_order_acquire) != kFailed) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(header_->failure_code), header_->failure_message);
+}
+
+int Region::failed_rank() const {
+  return header_->failure.load(std::memory_order_acquire) == kFailed ? header_->failed_rank : -1;
+}
+
 Channel& Region::channel(int from, int to) const {
   return *(reinterpret_cast<Channel*>(data() + ChannelsOffset()) + from * header_->ranks + to);
 }

@@ -34,10 +34,12 @@ struct alignas(64) Member {
   std::atomic<uint64_t> beats;
 };
 
+inline constexpr uint32_t kFailed = 2;
+
 struct RegionHeader {
   int64_t ranks;
   int64_t slot_bytes;
-  std::atomic<uint32_t> failure;  // 0: none; 1: being written; 2: complete
+  std::atomic<uint32_t> failure;  // 0: none; 1: being written; kFailed: complete
   int32_t failure_code;           // absl::StatusCode
   int32_t failed_rank;            // the rank at fault
   char failure_message[256];      // zero-terminated
@@ -70,6 +72,9 @@ class Region {  // a view; copyable
   int64_t bytes() const { return Bytes(ranks(), slot_bytes_); }
   uint8_t* data() const { return reinterpret_cast<uint8_t*>(header_); }
   RegionHeader& header() const { return *header_; }
+  // The group's first failure, and the rank at fault; -1: none, or unknown.
+  absl::Status failure() const;
+  int failed_rank() const;
   Channel& channel(int from, int to) const;
   uint8_t* slot(int from, int to, uint64_t index) const;
 

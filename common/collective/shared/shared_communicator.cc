@@ -21,7 +21,7 @@ using device::Device;
 constexpr int kSpins = 200;
 constexpr double kSleepSeconds = 50e-6;
 
-enum : uint32_t { kNoFailure, kWriting, kFailed };
+enum : uint32_t { kNoFailure, kWriting };
 
 class SharedCommunicator final : public Communicator {
  public:
@@ -42,9 +42,7 @@ class SharedCommunicator final : public Communicator {
 
   void Fail(const absl::Status& status) override { Blame(rank(), status); }
 
-  int failed_rank() const override {
-    return header_.failure.load(std::memory_order_acquire) == kFailed ? header_.failed_rank : -1;
-  }
+  int failed_rank() const override { return region_.failed_rank(); }
 
   void Beat() override { header_.members[rank()].beats.fetch_add(1, std::memory_order_relaxed); }
 
@@ -81,7 +79,7 @@ class SharedCommunicator final : public Communicator {
     for (const Receive& r : receives) receives_.push_back({r.peer, r.block.data, r.block.bytes});
     Patience patience(*this);
     while (true) {
-      MOE_RETURN_IF_ERROR(Failure());
+      MOE_RETURN_IF_ERROR(region_.failure());
       if (call.stopped) return absl::CancelledError("the run has been given up");
       const int gone = patience.Gone();  // checked before reading: its last writes are then visible
       MOE_ASSIGN_OR_RETURN(const bool moved, MoveChunks(call.stream));
@@ -107,13 +105,8 @@ class SharedCommunicator final : public Communicator {
          now = clock_.Now()) {
       clock_.SleepUntil(now + kSleepSeconds);
     }
-    const absl::Status first = Failure();
+    const absl::Status first = region_.failure();
     return first.ok() ? status : first;
-  }
-
-  absl::Status Failure() const {
-    if (header_.failure.load(std::memory_order_acquire) != kFailed) return absl::OkStatus();
-    return absl::Status(static_cast<absl::StatusCode>(header_.failure_code), header_.failure_message);
   }
 
   bool Over() const {

@@ -9,23 +9,6 @@ namespace {
 
 using testing::HasSubstr;
 
-// Time passes only during sleeps.
-class SteppedClock final : public device::Clock {
- public:
-  double Now() const override { return seconds_.load(); }
-  void SleepUntil(double seconds) const override {
-    if (on_sleep) on_sleep();
-    double now = seconds_.load();
-    while (now < seconds && !seconds_.compare_exchange_weak(now, seconds)) {
-    }
-    std::this_thread::yield();
-  }
-  std::function<void()> on_sleep;
-
- private:
-  mutable std::atomic<double> seconds_{0};
-};
-
 TEST(SharedFailure, OneRanksFailureIsEverybodys) {
   RunRanks(3, 64, [](Rank& rank) {
     if (rank->rank() == 1) rank->Fail(absl::DataLossError("a page is gone"));

@@ -1,12 +1,14 @@
 // Ranks as threads, each with its own host device.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/collective/peer/peer_communicator.h"
 #include "common/collective/shared/shared_communicator.h"
 #include "common/device/host/host_device.h"
 #include "gtest/gtest.h"
@@ -20,6 +22,12 @@ struct Rank {
         stream(device->NewStream("exchange").value()),
         communicator(JoinRegion(region, number, *device, options).value()) {}
 
+  // Of ranks that copy from each other's memory.
+  Rank(PeerGroup& group, int number, const SharedOptions& options)
+      : device(device::NewHostDevice({})),
+        stream(device->NewStream("exchange").value()),
+        communicator(JoinPeers(group, number, *device, options).value()) {}
+
   Call call() const { return {*stream, stopped}; }
   Communicator* operator->() const { return communicator.get(); }
 
@@ -29,19 +37,46 @@ struct Rank {
   std::unique_ptr<Communicator> communicator;
 };
 
-// Runs `body` as every rank of a new group.
-inline void RunRanks(int ranks, int64_t slot_bytes, const std::function<void(Rank& rank)>& body,
-                     const SharedOptions& options = {}) {
-  const HeapRegion memory(ranks, slot_bytes);
+// Runs `body` as every rank of a group: a region, or peers.
+template <typename Group>
+void RunRanksOf(Group& group, int ranks, const std::function<void(Rank& rank)>& body, const SharedOptions& options) {
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      Rank rank(memory.region(), r, options);
+      Rank rank(group, r, options);
       body(rank);
     });
   }
   for (std::thread& thread : threads) thread.join();
 }
+
+// Of a new group.
+inline void RunRanks(int ranks, int64_t slot_bytes, const std::function<void(Rank& rank)>& body,
+                     const SharedOptions& options = {}) {
+  const HeapRegion memory(ranks, slot_bytes);
+  RunRanksOf(memory.region(), ranks, body, options);
+}
+inline void RunPeers(int ranks, const std::function<void(Rank& rank)>& body, const SharedOptions& options = {}) {
+  PeerGroup group(ranks);
+  RunRanksOf(group, ranks, body, options);
+}
+
+// Time passes only during sleeps.
+class SteppedClock final : public device::Clock {
+ public:
+  double Now() const override { return seconds_.load(); }
+  void SleepUntil(double seconds) const override {
+    if (on_sleep) on_sleep();
+    double now = seconds_.load();
+    while (now < seconds && !seconds_.compare_exchange_weak(now, seconds)) {
+    }
+    std::this_thread::yield();
+  }
+  std::function<void()> on_sleep;
+
+ private:
+  mutable std::atomic<double> seconds_{0};
+};
 
 // Bytes that identify their sender and receiver.
 inline std::vector<uint8_t> Message(int from, int to, int64_t bytes) {
