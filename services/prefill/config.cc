@@ -76,6 +76,11 @@ absl::Status ValidateStreamConfig(const PrefillConfig& prefill) {
                                       " computes others; use auto, or --device host");
   }
   MOE_RETURN_IF_ERROR(config.DeviceShares().status());
+  if (config.device_exchange == DeviceExchange::kPeer && devices.size() < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device-exchange peer: ", config.DeviceFlag(), " names ", devices.size(),
+                     " devices; use auto, or several that share prompts (--devices 0,1)"));
+  }
   constexpr int64_t kMaxBytes = int64_t{1} << 50;
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-memory", config.memory_bytes, 0, kMaxBytes));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-dense-bytes", config.dense_bytes, 1, kMaxBytes));

@@ -45,12 +45,19 @@ inline constexpr std::array<Choice<PrefillActivations>, 3> kPrefillActivationsWo
 inline constexpr std::array<Choice<roofline::ExpertParallelism>, 2> kExpertParallelismWords = {
     {{"small", roofline::ExpertParallelism::kSmall}, {"standard", roofline::ExpertParallelism::kStandard}}};
 
+// How the devices that share a prompt exchange rows, keys and values: through the host's memory, or from device to
+// device. kAuto: the latter where they can.
+enum class DeviceExchange { kAuto, kHost, kPeer };
+inline constexpr std::array<Choice<DeviceExchange>, 3> kDeviceExchangeWords = {
+    {{"auto", DeviceExchange::kAuto}, {"host", DeviceExchange::kHost}, {"peer", DeviceExchange::kPeer}}};
+
 // Whether and how prompts are streamed (stream/README.md).
 struct StreamConfig {
   std::string device = "none";         // none: prompts are computed in place; host; cuda:N
   std::string devices;                 // instead: several that share prompts, as a list of host and N
   std::string borrow_device = "none";  // decode's device, for whole-machine prompts while decode has no work
   roofline::ExpertParallelism expert_parallel = roofline::ExpertParallelism::kSmall;  // of several devices
+  DeviceExchange device_exchange = DeviceExchange::kAuto;                             // of several devices
   std::string device_shares = "auto";      // of several devices, as a list: how large their parts of a prompt are
   double device_timeout_seconds = 4;       // a device that others wait for counts as hung after this long
   int64_t memory_bytes = 0;                // of each device; 0: all of a GPU's, 4 GiB of the host's

@@ -47,6 +47,10 @@ int main(int argc, char** argv) {
       "--device-shares", stream.device_shares,
       "With several devices: how large their parts of a prompt are, as numbers in proportion to their speed (3,2), the "
       "borrowed device last; auto: measured at the start where GPUs are of different kinds, else equal");
+  moestro::AddChoice(
+      app, "--device-exchange", moestro::prefill::kDeviceExchangeWords, stream.device_exchange,
+      "With several devices: what they exchange goes from GPU to GPU (peer), or through the host's memory "
+      "(host); auto: peer where every GPU reaches all others (nvidia-smi topo -p2p r)");
   app.add_option(
       "--device-timeout-seconds", stream.device_timeout_seconds,
       "With several devices: one that the others wait for is dropped after this long without a sign of life");

@@ -40,7 +40,12 @@ absl::Status CheckLoan(const DeviceLoan* loan) {
 
 MultiDevicePrefill::MultiDevicePrefill(const weights::ModelSpec& spec, const model::ModelWeights& weights,
                                        std::vector<PromptDevice> devices, const Options& options)
-    : spec_(spec), weights_(weights), devices_(std::move(devices)), options_(options), in_use_(devices_.size()) {
+    : spec_(spec),
+      weights_(weights),
+      devices_(std::move(devices)),
+      options_(options),
+      peers_(options.peers),
+      in_use_(devices_.size()) {
   MOE_CHECK(!devices_.empty());
 }
 
@@ -83,7 +88,10 @@ DistributedPrefill MultiDevicePrefill::GroupOf(const std::vector<SelectedDevice>
           std::move(setups),
           {.experts = options_.experts,
            .limits = options_.limits,
-           .new_group = [timeout](int ranks) { return NewInProcessRankGroup(ranks, {.timeout_seconds = timeout}); },
+           .new_group =
+               [timeout, peers = peers_](int ranks) {
+                 return (peers ? NewPeerRankGroup : NewInProcessRankGroup)(ranks, {.timeout_seconds = timeout});
+               },
            .patience_seconds = timeout}};
 }
 
@@ -176,7 +184,7 @@ absl::Status MultiDevicePrefill::RunPass(IndexRange pass, std::span<const model:
     } else {
       counters_.repeated_layers += ranks.layers_done();
     }
-    Drop(ranks, status, own.first_layer, selected);
+    if (!TakesTheHost(ranks, status)) Drop(ranks, status, own.first_layer, selected);
   }
   if (selected.empty()) return absl::UnavailableError("no device is available now");
   return RunSingle(selected[0], rows, pages, form, interrupted, own, on_own_logits);
@@ -190,11 +198,19 @@ void MultiDevicePrefill::Account(const DistributedPrefill& ranks, const std::vec
     in_use_[static_cast<size_t>(selected[rank].device - devices_.data())] = ranks.in_use(static_cast<int>(rank));
   }
   counters_.Add(CountersOf(reports_));
-  counters_.lost_devices += std::ssize(ranks.failed_ranks());
+}
+
+bool MultiDevicePrefill::TakesTheHost(const DistributedPrefill& ranks, const absl::Status& status) {
+  if (!ranks.copies_failed()) return false;
+  peers_ = false;
+  spdlog::warn("devices exchange through the host's memory from now on (--device-exchange host): {}",
+               std::string(status.message()));
+  return idle();
 }
 
 void MultiDevicePrefill::Drop(const DistributedPrefill& ranks, const absl::Status& status, int64_t layer,
                               std::vector<SelectedDevice>& selected) {
+  counters_.lost_devices += std::ssize(ranks.failed_ranks());
   std::vector<SelectedDevice> left;
   std::vector<std::string> names;
   for (size_t rank = 0; rank < selected.size(); ++rank) {

@@ -36,6 +36,9 @@ class MultiDevicePrefill final : public PromptPrefill {
     roofline::ExpertParallelism experts = roofline::ExpertParallelism::kSmall;
     // How long a device that others wait for may show no sign of life.
     double timeout_seconds = 4;
+    // Devices copy from each other's memory: collective::CheckPeers has found that they can. Until such a copy fails;
+    // then, as otherwise, what they exchange goes through the host's memory.
+    bool peers = false;
   };
   // Arguments as for DistributedPrefill. At least one device; borrowed ones come last.
   MultiDevicePrefill(const weights::ModelSpec& spec, const model::ModelWeights& weights,
@@ -54,6 +57,7 @@ class MultiDevicePrefill final : public PromptPrefill {
   // Only whole-machine prompts use borrowed devices.
   void UseWholeMachine(bool whole) override { whole_machine_ = whole; }
   StreamCounters run_counters() const override { return counters_; }
+  bool exchanges_by_peers() const { return peers_; }
   // False while a rank that was left behind still uses its device.
   bool idle() const {
     return std::ranges::all_of(in_use_, [](const std::weak_ptr<const void>& use) { return use.expired(); });
@@ -76,6 +80,8 @@ class MultiDevicePrefill final : public PromptPrefill {
                        absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits,
                        std::vector<SelectedDevice>& selected);
   void Account(const DistributedPrefill& ranks, const std::vector<SelectedDevice>& selected);
+  // After a run that failed: whether all devices begin again, with exchanges through the host's memory.
+  bool TakesTheHost(const DistributedPrefill& ranks, const absl::Status& status);
   // Removes the devices that failed. layer: where the others go on.
   void Drop(const DistributedPrefill& ranks, const absl::Status& status, int64_t layer,
             std::vector<SelectedDevice>& selected);
@@ -89,6 +95,7 @@ class MultiDevicePrefill final : public PromptPrefill {
   std::vector<PromptDevice> devices_;
   const Options options_;
   bool whole_machine_ = false;
+  bool peers_ = false;
   std::vector<std::weak_ptr<const void>> in_use_;  // per device: held by a rank that was left behind
 
   // Results of the last run.

@@ -50,6 +50,13 @@ std::string Text(const ProportionalParts& parts) {
   return absl::StrJoin(shares, " : ");
 }
 
+std::string Text(const absl::StatusOr<ExchangeChoice>& exchange) {
+  if (exchange.ok() && exchange->peers) return ", exchanges from device to device";
+  const std::string reason = exchange.ok() ? exchange->reason : std::string(exchange.status().message());
+  return absl::StrCat(", exchanges through the host's memory", reason.empty() ? "" : " (", reason,
+                      reason.empty() ? "" : ")");
+}
+
 void LogFp8Inputs(const device::DeviceName& gpu, bool fp8_inputs) {
   if (fp8_inputs) {
     return spdlog::info("prompts on {} round inputs of FP8 weights to FP8, as the checkpoint is published", gpu.Text());
@@ -120,10 +127,15 @@ absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const device::Devi
   return opened;
 }
 
+std::string PrefillBackends::NameOf(size_t index) const {
+  const device::DeviceName& name = named_[index].name;
+  return name.cuda_ordinal ? name.Text() : absl::StrCat(name.Text(), ":", index);
+}
+
 absl::StatusOr<PromptDevice> PrefillBackends::Rank(size_t index) {
   Named& named = named_[index];
   Device& device = *named.opened;
-  PromptDevice made{.name = named.name.Text(), .rank = {}, .single = device.prefill.get(), .workers = nullptr};
+  PromptDevice made{.name = NameOf(index), .rank = {}, .single = device.prefill.get(), .workers = nullptr};
   if (named.name.cuda_ordinal) {
     MOE_ASSIGN_OR_RETURN(auto rank_kernels,
                          engine::NewCudaRankKernels(*device.device, model_->segment->spec(), model_->weights,
@@ -137,7 +149,6 @@ absl::StatusOr<PromptDevice> PrefillBackends::Rank(size_t index) {
     const auto host = std::make_shared<HostRank>(
         model_, device.device, ShareOf(config_, workers_.own_threads(), rank, ProportionalParts(shares)), kernels_,
         config_.chunk_tokens);
-    made.name = absl::StrCat(std::string(device.device->name()), " ", rank);
     made.rank = {.device = host->device.get(), .kernels = &host->kernels, .owner = host};
     made.workers = &host->workers;
   }
@@ -160,6 +171,7 @@ absl::StatusOr<std::unique_ptr<PrefillBackends>> PrefillBackends::Create(
   MOE_ASSIGN_OR_RETURN(const std::vector<int64_t> shares, config.stream.DeviceShares());
   for (size_t i = 0; i < names.size(); ++i) backends->named_.push_back({.name = names[i], .share = shares[i]});
   backends->OpenMissing();
+  MOE_RETURN_IF_ERROR(backends->exchange_.status());
   backends->retry_at_ = SteadySeconds() + kRetrySeconds;
   return backends;
 }
@@ -223,11 +235,15 @@ bool PrefillBackends::MakeGroup() {
     }
   }
   if (ranks.empty()) return complete;
+  std::vector<device::Device*> devices;
+  for (const PromptDevice& rank : ranks) devices.push_back(rank.rank.device);
+  exchange_ = ChooseExchange(config_.stream.device_exchange, devices);
   group_ = std::make_unique<MultiDevicePrefill>(
       model_->segment->spec(), model_->weights, std::move(ranks),
       MultiDevicePrefill::Options{.limits = LimitsOf(config_.stream),
                                   .experts = config_.stream.expert_parallel,
-                                  .timeout_seconds = config_.stream.device_timeout_seconds});
+                                  .timeout_seconds = config_.stream.device_timeout_seconds,
+                                  .peers = exchange_.ok() && exchange_->peers});
   return complete;
 }
 
@@ -259,12 +275,12 @@ absl::Status PrefillBackends::CheckShortest() {
 void PrefillBackends::LogOpened() const {
   const std::vector<const Device*> devices = opened();
   const ProportionalParts parts = Parts(std::ssize(devices));
-  spdlog::info("prompts of {} tokens and more stream through {} with {} bytes{}: {} of {} experts of a layer fit",
+  spdlog::info("prompts of {} tokens and more stream through {} with {} bytes{}{}: {} of {} experts of a layer fit",
                config_.stream.from_tokens,
                devices.size() == 1 ? std::string(devices[0]->device->name())
                                    : absl::StrCat(devices.size(), " devices (", config_.stream.DeviceFlag(), "), each"),
                devices[0]->device->memory_bytes(), parts.total() > parts.parts() ? ", in parts of " + Text(parts) : "",
-               ring_slots_, model_->segment->spec().num_experts);
+               devices.size() > 1 ? Text(exchange_) : "", ring_slots_, model_->segment->spec().num_experts);
 }
 
 void PrefillBackends::LogRefused() const {
@@ -379,6 +395,7 @@ absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
   if (options.rows.empty()) return std::vector<PromptCost>();
   MOE_ASSIGN_OR_RETURN(const roofline::LayerTimes times, MeasureStream(first, spec, options));
   MeasureShares(times, options);
+  UpdateState();
   const bool may_borrow = config_.stream.borrows() && named_.back().opened;
   std::vector<PromptCost> costs;
   for (const bool alone : {false, true}) {
@@ -421,8 +438,12 @@ void PrefillBackends::UpdateState() {
     state.fp8_inputs = state.fp8_inputs || device->fp8_inputs;
     state.registered_bytes = device == devices[0] ? registered : std::min(state.registered_bytes, registered);
   }
+  state.peers = group_ != nullptr && state.open > 1 && group_->exchanges_by_peers();
+  for (size_t i = 0; i < named_.size(); ++i) {
+    state.shares.push_back({NameOf(i), named_[i].opened ? named_[i].share : 0});
+  }
   MutexLock lock(mutex_);
-  state_ = state;
+  state_ = std::move(state);
 }
 
 }  // namespace moestro::prefill

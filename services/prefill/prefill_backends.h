@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,6 +18,7 @@
 #include "common/platform/worker_pool.h"
 #include "common/weights/segment.h"
 #include "services/prefill/config.h"
+#include "services/prefill/device_exchange.h"
 #include "services/prefill/multi_device_prefill.h"
 #include "services/prefill/stream/measure.h"
 #include "services/prefill/stream/stream_prefill.h"
@@ -29,7 +31,8 @@ class PrefillBackends {
   static constexpr double kRetrySeconds = 30;
 
   // Null if the settings name no device. Opens those that it can; the log gives the reason for the others. Errors come
-  // from the weights. Kernels and workers must outlive this object. A rank that hangs keeps the segment.
+  // from the weights, and from --device-exchange if these devices cannot do what it demands. Kernels and workers must
+  // outlive this object. A rank that hangs keeps the segment.
   static absl::StatusOr<std::unique_ptr<PrefillBackends>> Create(const PrefillConfig& config,
                                                                  std::shared_ptr<const weights::WeightSegment> segment,
                                                                  const CpuKernels& kernels, WorkerPool& workers);
@@ -52,6 +55,12 @@ class PrefillBackends {
     int64_t ring_slots = 0;        // experts of a layer that a device holds at a time; 0: nothing is streamed
     int64_t registered_bytes = 0;  // of the weights, with the device that has fewest
     bool fp8_inputs = false;       // whether a device rounds inputs of FP8 weights to FP8
+    bool peers = false;            // whether devices that share a prompt copy from each other's memory
+    struct Share {
+      std::string device;
+      int64_t share = 0;  // RankSetup's; 0: not open
+    };
+    std::vector<Share> shares = {};  // of all devices that the settings name
   };
   State state() const {
     MutexLock lock(mutex_);
@@ -88,6 +97,8 @@ class PrefillBackends {
   absl::StatusOr<PromptDevice> Rank(size_t index);
   // Of the open devices. False if some cannot be ranks; it closes them.
   bool MakeGroup();
+  // For messages, and for metrics.
+  std::string NameOf(size_t index) const;
   std::vector<const Device*> opened() const;
   bool IsBorrowed(size_t index) const { return config_.stream.borrows() && index + 1 == named_.size(); }
   // The parts of the first so many open devices.
@@ -113,7 +124,8 @@ class PrefillBackends {
   WorkerPool& workers_;
   std::shared_ptr<Model> model_;
   std::vector<Named> named_;
-  std::unique_ptr<MultiDevicePrefill> group_;  // null: one device
+  std::unique_ptr<MultiDevicePrefill> group_;                   // null: one device
+  absl::StatusOr<ExchangeChoice> exchange_ = ExchangeChoice{};  // of the group; an error: through the host's memory
   int64_t ring_slots_ = 0;
   double retry_at_ = 0;  // SteadySeconds
   mutable Mutex mutex_;

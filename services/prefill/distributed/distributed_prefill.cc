@@ -12,6 +12,7 @@
 #include "common/base/exceptions.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/collective/peer/peer_communicator.h"
 #include "common/model/batch.h"
 
 namespace moestro::prefill {
@@ -34,12 +35,31 @@ class InProcessRankGroup final : public RankGroup {
   const collective::SharedOptions options_;
 };
 
+class PeerRankGroup final : public RankGroup {
+ public:
+  PeerRankGroup(int ranks, const collective::SharedOptions& options) : group_(ranks), options_(options) {}
+  absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(int rank, device::Device& device) override {
+    return collective::JoinPeers(group_, rank, device, options_);
+  }
+  absl::Status failure() const override { return group_.failure(); }
+  int failed_rank() const override { return group_.failed_rank(); }
+  bool copies_failed() const override { return group_.copies_failed(); }
+
+ private:
+  collective::PeerGroup group_;
+  const collective::SharedOptions options_;
+};
+
 std::string RankName(int rank) { return absl::StrCat("rank ", rank); }
 
 }  // namespace
 
 std::unique_ptr<RankGroup> NewInProcessRankGroup(int ranks, const collective::SharedOptions& options) {
   return std::make_unique<InProcessRankGroup>(ranks, options);
+}
+
+std::unique_ptr<RankGroup> NewPeerRankGroup(int ranks, const collective::SharedOptions& options) {
+  return std::make_unique<PeerRankGroup>(ranks, options);
 }
 
 // What the threads of a run share. It lives as long as one of them.
@@ -206,6 +226,7 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
   layers_done_ = 0;
   reports_.assign(ranks_.size(), {});
   failed_ranks_.clear();
+  copies_failed_ = false;
   in_use_.assign(ranks_.size(), {});
   if (!pages.empty()) MOE_RETURN_IF_ERROR(model::CheckBatch(spec_, std::ssize(rows), {rows, pages, form}));
   const int64_t begin = rows.front().position;
@@ -253,6 +274,7 @@ absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std
     threads[i].detach();
   }
   layers_done_ = shared->layers_done;
+  copies_failed_ = shared->group->copies_failed();
   // Every rank has ended before the same layer, or none.
   const bool left = failure.ok() && reports_.front().pipeline.ended_early;
   if (left) {
@@ -298,6 +320,10 @@ absl::Status DistributedPrefill::Watch(Shared& shared, absl::FunctionRef<absl::S
     lock.lock();
     if (shared.ended == ranks && reported == shared.layers_done) return interruption;
     if (shared.failure.ok()) shared.failure = interruption;
+    if (shared.failure.ok()) {
+      shared.failure = shared.group->failure();
+      if (!shared.failure.ok()) shared.failed_rank = shared.group->failed_rank();
+    }
     if (!shared.failure.ok()) {
       const auto now = SteadyClock::now();
       if (!failed_at) failed_at = now;

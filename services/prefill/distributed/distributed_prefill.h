@@ -20,9 +20,16 @@ class RankGroup {
  public:
   virtual ~RankGroup() = default;
   virtual absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(int rank, device::Device& device) = 0;
+  // A failure of which no rank may be able to tell, and the rank at fault. Thread-safe.
+  virtual absl::Status failure() const { return absl::OkStatus(); }
+  virtual int failed_rank() const { return -1; }
+  // Whether devices have failed to copy from each other: they may do through the host's memory. Thread-safe.
+  virtual bool copies_failed() const { return false; }
 };
 // Through memory of this process.
 std::unique_ptr<RankGroup> NewInProcessRankGroup(int ranks, const collective::SharedOptions& options);
+// From device to device: collective::CheckPeers has found that they can.
+std::unique_ptr<RankGroup> NewPeerRankGroup(int ranks, const collective::SharedOptions& options);
 
 class DistributedPrefill {  // one run at a time
  public:
@@ -69,6 +76,8 @@ class DistributedPrefill {  // one run at a time
   const std::vector<RankReport>& reports() const { return reports_; }
   // Whose fault it was that the last run failed; nobody's if it was interrupted.
   const std::vector<int>& failed_ranks() const { return failed_ranks_; }
+  // Of the last run: RankGroup's.
+  bool copies_failed() const { return copies_failed_; }
   // Expires when the rank of the last run has let go of its device.
   std::weak_ptr<const void> in_use(int rank) const { return in_use_[static_cast<size_t>(rank)]; }
 
@@ -89,6 +98,7 @@ class DistributedPrefill {  // one run at a time
   int64_t layers_done_ = 0;
   std::vector<RankReport> reports_;
   std::vector<int> failed_ranks_;
+  bool copies_failed_ = false;
   std::vector<std::weak_ptr<const void>> in_use_;
 };
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/collective/peer/peer_communicator.h"
 #include "common/device/cuda/cuda_device.h"
 #include "common/engine/cuda/cuda_prefill.h"
 #include "common/engine/cuda/cuda_rank_kernels.h"
@@ -46,6 +47,8 @@ struct RanksResult {
   int64_t spare_bytes = std::numeric_limits<int64_t>::max();  // of the rank's device that has least
 };
 
+using RankGroupMaker = std::unique_ptr<RankGroup> (*)(int ranks, const collective::SharedOptions& options);
+
 // A model, and its prompts on ranks of GPUs.
 class RanksSubject {
  public:
@@ -80,7 +83,7 @@ class RanksSubject {
         spec(), weights_, setups,
         {.experts = experts,
          .limits = {.device_bytes = device_bytes, .dense_bytes = kLimits.dense_bytes, .ring_slots = kLimits.ring_slots},
-         .new_group = [](int n) { return NewInProcessRankGroup(n, {.timeout_seconds = kPatience}); },
+         .new_group = [this](int n) { return new_group_(n, {.timeout_seconds = kPatience}); },
          .patience_seconds = kPatience});
     RanksResult result = Run(prefill, tokens, cached);
     for (const RankReport& report : prefill.reports()) {
@@ -88,6 +91,15 @@ class RanksSubject {
     }
     for (const auto& device : devices) EXPECT_EQ(device->memory_used(), 0);
     return result;
+  }
+
+  // Whether GPUs of so many ranks copy from each other's memory; from now on they do.
+  absl::Status UsePeers(int ranks) {
+    std::vector<std::unique_ptr<device::Device>> devices;
+    std::vector<device::Device*> all;
+    for (int rank = 0; rank < ranks; ++rank) all.push_back(devices.emplace_back(Open(rank)).get());
+    new_group_ = NewPeerRankGroup;
+    return collective::CheckPeers(all);
   }
 
   RanksResult OnOneDevice(std::span<const int32_t> tokens) {
@@ -145,6 +157,7 @@ class RanksSubject {
   const bool coded_;
   const model::ModelWeights weights_;
   WorkerPool pool_{2};
+  RankGroupMaker new_group_ = NewInProcessRankGroup;
   const std::unique_ptr<model::Engine> engine_ =
       model::Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kChunk}).value();
 };
@@ -278,6 +291,21 @@ TEST(CudaDistributedTest, LongerTilesTakeWhatMemoryIsSpare) {
   EXPECT_LE(used(0), 0);
   EXPECT_GT(used(64 << 20), 0);
   EXPECT_LE(used(64 << 20), 64 << 20);
+}
+
+// On one GPU, too: ranks that share it copy from its memory.
+TEST(CudaDistributedTest, FromGpuToGpuAsThroughTheHost) {
+  RanksSubject subject(Spec());
+  const std::vector<int32_t> tokens = subject.Tokens(150);
+  std::vector<RanksResult> expected;
+  for (const ExpertParallelism experts : kExperts) expected.push_back(subject.OnRanks(2, experts, tokens, 100));
+  if (const absl::Status peers = subject.UsePeers(2); !peers.ok()) GTEST_SKIP() << peers;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const RanksResult result = subject.OnRanks(2, kExperts[i], tokens, 100);
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    EXPECT_TRUE(model::SameBits(result.logits, expected[i].logits)) << Name(kExperts[i]);
+    EXPECT_EQ(result.kv, expected[i].kv) << Name(kExperts[i]);
+  }
 }
 
 TEST(CudaDistributedTest, TheSameEveryTime) {

@@ -54,9 +54,11 @@ class CudaStreamingDevicesTest : public testing::Test {
     config.stream.device = "cuda:0";
     return Open(node, config, memory_bytes);
   }
-  static std::unique_ptr<PrefillBackends> Devices(EngineNode& node, const std::string& list) {
+  static std::unique_ptr<PrefillBackends> Devices(EngineNode& node, const std::string& list,
+                                                  DeviceExchange exchange = DeviceExchange::kAuto) {
     PrefillConfig config = Exact();
     config.stream.devices = list;
+    config.stream.device_exchange = exchange;
     config.stream.device_timeout_seconds = 600;  // the model is slow
     return Open(node, config, int64_t{1} << 30);
   }
@@ -283,6 +285,54 @@ TEST_F(CudaStreamingDevicesTest, TwoShareAPrompt) {
   EXPECT_EQ(streamed.token.id, expected.token.id);
 }
 
+// The same token, whatever way rows go.
+TEST_F(CudaStreamingDevicesTest, TwoExchangeFromGpuToGpuWhereTheyCan) {
+  emulation::Gpu().devices = 2;
+  const Result expected = Run(nullptr);
+  for (const bool reaches : {true, false}) {
+    for (const bool delivers : {true, false}) {
+      for (const DeviceExchange exchange : {DeviceExchange::kAuto, DeviceExchange::kHost}) {
+        const bool peers = reaches && delivers && exchange == DeviceExchange::kAuto;
+        SCOPED_TRACE(testing::Message() << "reaches " << reaches << ", delivers " << delivers << ", expected "
+                                        << peers);
+        emulation::Gpu().reaches_peers = reaches;
+        emulation::Gpu().delivers_peers = delivers;
+        const LogCapture log;
+        const auto devices = Devices(node_, "0,1", exchange);
+        EXPECT_EQ(devices->state().peers, peers);
+        const int64_t copies = emulation::Gpu().device_copies;
+        const Result streamed = Run(devices.get());
+        EXPECT_EQ(streamed.devices, 2);
+        EXPECT_EQ(streamed.token.id, expected.token.id);
+        EXPECT_EQ(emulation::Gpu().device_copies > copies, peers);
+        const char* const said = peers                               ? ", exchanges from device to device: "
+                                 : exchange == DeviceExchange::kHost ? ", exchanges through the host's memory: "
+                                 : reaches ? ", exchanges through the host's memory (cuda:0 (model, compute capability "
+                                             "12.0) does not copy what is in the memory of cuda:1"
+                                           : ", exchanges through the host's memory (cuda:0 (model, compute capability "
+                                             "12.0) does not reach the memory of cuda:1";
+        EXPECT_THAT(log.lines(), testing::Contains(testing::HasSubstr(said)));
+      }
+    }
+  }
+}
+
+TEST_F(CudaStreamingDevicesTest, WhatTwoCannotIsAnErrorIfItIsDemanded) {
+  emulation::Gpu().devices = 2;
+  PrefillConfig config = Exact();
+  config.stream.devices = "0,1";
+  config.stream.device_exchange = DeviceExchange::kPeer;
+  config.stream.memory_bytes = int64_t{1} << 30;
+  const auto create = [&] {
+    return PrefillBackends::Create(config, node_.shared_segment(), TestKernels(), node_.workers()).status();
+  };
+  EXPECT_EQ(create(), absl::OkStatus());
+  emulation::Gpu().reaches_peers = false;
+  EXPECT_EQ(create().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(create().message(), testing::HasSubstr("--device-exchange peer: cuda:0 (model"));
+  EXPECT_THAT(create().message(), testing::HasSubstr("; use auto or host"));
+}
+
 TEST_F(CudaStreamingDevicesTest, GpusOfOtherKindsAreMeasuredForTheirShares) {
   weights::ModelSpec spec = Spec();
   spec.max_position_embeddings = 300;  // as many rows as a measurement needs at least
@@ -307,6 +357,13 @@ TEST_F(CudaStreamingDevicesTest, GpusOfOtherKindsAreMeasuredForTheirShares) {
           log.lines(),
           testing::Contains(testing::HasSubstr("prompts are cut into parts of")).Times(is_auto && !alike ? 1 : 0));
       EXPECT_THAT(log.lines(), testing::Contains(testing::HasSubstr("in parts of 3 : 1")).Times(is_auto ? 0 : 1));
+      const auto known = devices->state().shares;
+      ASSERT_EQ(known.size(), 2u);
+      EXPECT_EQ(known[0].device, "cuda:0");
+      if (alike || !is_auto) {
+        EXPECT_EQ(known[0].share, is_auto ? 1 : 3);
+        EXPECT_EQ(known[1].share, 1);
+      }
     }
   }
 }
@@ -319,6 +376,8 @@ TEST_F(CudaStreamingDevicesTest, OneOfThemStreamsUntilTheOtherIsThere) {
                                testing::HasSubstr("cuda:1 of --devices 0,1 is not used"),
                                testing::HasSubstr("there are 1 GPUs, counted from 0; see nvidia-smi -L"))));
   EXPECT_EQ(devices->state().open, 1);
+  EXPECT_EQ(devices->state().shares[1].device, "cuda:1");
+  EXPECT_EQ(devices->state().shares[1].share, 0) << "it is not open";
   const Result alone = Run(devices.get()), expected = Run(nullptr);
   EXPECT_TRUE(alone.streamed);
   EXPECT_EQ(alone.devices, 1);

@@ -86,6 +86,21 @@ TEST(PrefillConfigTest, AWrongListSaysWhatToUse) {
   EXPECT_THAT(error("host,host"), testing::HasSubstr("use one of them"));
 }
 
+TEST(PrefillConfigTest, AnExchangeNeedsSeveralDevices) {
+  PrefillConfig config = Valid();
+  config.stream.device_exchange = DeviceExchange::kPeer;
+  EXPECT_EQ(ValidatePrefillConfig(config).message(),
+            "--device-exchange peer: --device none names 0 devices; use auto, or several that share prompts "
+            "(--devices 0,1)");
+  config.stream.devices = "0";
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--devices 0 names 1 devices; use auto"));
+  config.stream.device_exchange = DeviceExchange::kHost;
+  EXPECT_TRUE(ValidatePrefillConfig(config).ok());
+  config.stream.device_exchange = DeviceExchange::kPeer;
+  config.stream.borrow_device = "cuda:1";
+  EXPECT_TRUE(ValidatePrefillConfig(config).ok());
+}
+
 TEST(PrefillConfigTest, SharesOfDevices) {
   PrefillConfig config = Valid();
   EXPECT_TRUE(config.stream.measures_shares());

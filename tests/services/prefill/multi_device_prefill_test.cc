@@ -54,7 +54,8 @@ class MultiDevicePrefillTest : public DistributedTest {
     }
     prefill_ = std::make_unique<MultiDevicePrefill>(
         spec(), weights_, devices,
-        MultiDevicePrefill::Options{.limits = kLimits, .experts = experts_, .timeout_seconds = timeout_seconds_});
+        MultiDevicePrefill::Options{
+            .limits = kLimits, .experts = experts_, .timeout_seconds = timeout_seconds_, .peers = peers_});
   }
 
   // Operations of that name on the device do this first.
@@ -133,6 +134,7 @@ class MultiDevicePrefillTest : public DistributedTest {
   }
 
   double timeout_seconds_ = 30;  // sanitizers are slow
+  bool peers_ = false;
   roofline::ExpertParallelism experts_ = roofline::ExpertParallelism::kSmall;
   std::vector<std::unique_ptr<Member>> members_;
   std::vector<device::Memory> occupied_;
@@ -258,6 +260,59 @@ TEST_F(MultiDevicePrefillTest, OneThatHangsSitsOutUntilItLetsGo) {
   over.notify_all();
   while (members_[1]->host.use_count() > 2) std::this_thread::yield();  // its own and prefill_'s
   ExpectRuns(3, 0);
+}
+
+// From device to device as through the host's memory: whatever the path, the same bits.
+TEST_F(MultiDevicePrefillTest, DevicesThatCopyFromEachOther) {
+  peers_ = true;
+  AddDevices(2);
+  EXPECT_TRUE(prefill_->exchanges_by_peers());
+  prefill_->SetShares(std::vector<int64_t>{4, 1});
+  ExpectIsOf(Run(), {4, 1});
+  EXPECT_GT(prefill_->run_counters().link_bytes, 0);
+}
+
+// The device that cannot copy is not lost: the host's memory does it from now on.
+TEST_F(MultiDevicePrefillTest, ExchangesThroughTheHostWhereACopyBetweenDevicesFails) {
+  peers_ = true;
+  AddDevices(3);
+  prefill_->SetShares(std::vector<int64_t>{4, 2, 1});
+  std::atomic<int> copies = 0;
+  On(1, "copy from peer", [&] { return ++copies > 5 ? absl::InternalError("a bad cable") : absl::OkStatus(); });
+  ExpectIsOf(Run(), {4, 2, 1});
+  EXPECT_EQ(prefill_->run_counters().lost_devices, 0);
+  EXPECT_EQ(prefill_->run_counters().devices, 3);
+  EXPECT_GT(copies, 5);
+  EXPECT_FALSE(prefill_->exchanges_by_peers());
+  copies = 0;
+  ExpectIsOf(Run(), {4, 2, 1});
+  EXPECT_EQ(copies, 0);
+}
+
+// It reads the others' memory, so they wait for it. What is computed elsewhere meanwhile does not.
+TEST_F(MultiDevicePrefillTest, OneThatHangsInACopyKeepsThoseThatItReads) {
+  timeout_seconds_ = 3;  // as above
+  peers_ = true;
+  AddDevices(2);
+  std::atomic<bool> over = false;
+  On(1, "copy from peer", [&] {
+    over.wait(false);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(absl::IsUnavailable(Run().status));
+  EXPECT_FALSE(prefill_->idle());
+  for (const auto& member : members_) EXPECT_GT(member->host->device.memory_used(), 0);
+  over = true;
+  over.notify_all();
+  while (!prefill_->idle()) std::this_thread::yield();
+  for (const auto& member : members_) {
+    while (member->host.use_count() > 2) std::this_thread::yield();
+    EXPECT_EQ(member->host->device.memory_used(), 0);
+  }
+  Heal(1);
+  const Outcome outcome = Run();
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(prefill_->run_counters().devices, 2);
 }
 
 TEST_F(MultiDevicePrefillTest, AnInterruptionIsNobodysFault) {

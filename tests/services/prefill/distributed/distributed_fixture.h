@@ -84,6 +84,7 @@ class DistributedTest : public StreamTest {
     const device::Clock* clock = &device::SteadyClock();
     std::function<absl::Status()> check = {};
     AskingRankGroup::Ask ask = {};  // of all exchanges
+    bool peers = false;             // devices copy from each other's memory
   };
 
   // One rank's device, and what computes on it.
@@ -115,7 +116,7 @@ class DistributedTest : public StreamTest {
                                {.experts = setting.experts,
                                 .limits = {.dense_bytes = kDense, .ring_slots = setting.ring_slots},
                                 .new_group = [&](int ranks) -> std::unique_ptr<RankGroup> {
-                                  auto group = NewInProcessRankGroup(
+                                  auto group = (setting.peers ? NewPeerRankGroup : NewInProcessRankGroup)(
                                       ranks, {.timeout_seconds = setting.timeout_seconds, .clock = setting.clock});
                                   if (!setting.ask) return group;
                                   return std::make_unique<AskingRankGroup>(std::move(group), setting.ask);
@@ -134,6 +135,7 @@ class DistributedTest : public StreamTest {
     outcome.kv = sequence.Contents(count);
     reports_ = prefill.reports();
     failed_ranks_ = prefill.failed_ranks();
+    copies_failed_ = prefill.copies_failed();
     for (int rank = 0; rank < setting.ranks; ++rank) {
       in_use_.push_back(prefill.in_use(rank));
       if (!in_use_.back().expired()) continue;
@@ -207,6 +209,7 @@ class DistributedTest : public StreamTest {
   // Of the last run.
   std::vector<RankReport> reports_;
   std::vector<int> failed_ranks_;
+  bool copies_failed_ = false;
 
  private:
   std::vector<std::weak_ptr<const void>> in_use_;

@@ -57,20 +57,36 @@ TEST_F(DistributedFailureTest, ARanksFailureIsNamedByAll) {
   }
 }
 
-// Wherever it comes from: a kernel, the loader, the rank's own thread.
+// Wherever it comes from: a kernel, the loader, the rank's own thread, a copy from another rank.
 TEST_F(DistributedFailureTest, AnExceptionIsTheRanksFailure) {
-  for (const char* where : {"run: experts", "copy", "allocate", "launch", "event"}) {
+  for (const char* where : {"run: experts", "copy", "allocate", "launch", "event", "copy from peer"}) {
     const auto start = [&](Hosts& hosts) {
       hosts[1]->device.set_fault([&](const std::string& what) -> absl::Status {
         if (what == where) throw std::runtime_error("lost its head");
         return absl::OkStatus();
       });
     };
-    const Outcome outcome = Distributed(300, {.ranks = 2}, model::NeverInterrupted, {}, start);
+    const bool peers = where == std::string("copy from peer");
+    const Outcome outcome = Distributed(300, {.ranks = 2, .peers = peers}, model::NeverInterrupted, {}, start);
     EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInternal) << where << ": " << outcome.status;
     EXPECT_THAT(outcome.status.message(), HasSubstr("rank 1: ")) << where;
     EXPECT_THAT(outcome.status.message(), HasSubstr("lost its head")) << where;
     EXPECT_THAT(failed_ranks_, ElementsAre(1)) << where;
+  }
+}
+
+TEST_F(DistributedFailureTest, AFailureAmongPeersGivesAllMemoryBack) {
+  for (const char* where : {"run: experts", "copy from peer"}) {
+    std::atomic<int> left = 3;
+    const auto start = [&](Hosts& hosts) {
+      hosts[1]->device.set_fault([&](const std::string& what) {
+        return what == where && --left < 0 ? absl::DataLossError("a bit fell over") : absl::OkStatus();
+      });
+    };
+    const Outcome outcome = Distributed(300, {.ranks = 3, .peers = true}, model::NeverInterrupted, {}, start);
+    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDataLoss) << where << ": " << outcome.status;
+    EXPECT_THAT(failed_ranks_, ElementsAre(1)) << where;
+    EXPECT_EQ(copies_failed_, where == std::string("copy from peer")) << where;
   }
 }
 

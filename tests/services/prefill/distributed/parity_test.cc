@@ -40,6 +40,31 @@ TEST_F(DistributedParityTest, StandardEp) {
   }
 }
 
+// However rows, keys and values come from rank to rank.
+TEST_F(DistributedParityTest, PeersHaveTheSameBits) {
+  for (const ExpertParallelism experts : kExperts) {
+    for (const std::vector<int64_t>& shares : {std::vector<int64_t>{1, 1}, {5, 2, 1}}) {
+      for (const int64_t cached : {0, 100}) {
+        Ranks ranks{.ranks = static_cast<int>(shares.size()), .experts = experts, .cached = cached, .shares = shares};
+        const Outcome expected = Distributed(300, ranks);
+        const std::vector<RankReport> through_host = reports_;
+        ranks.peers = true;
+        const Outcome outcome = Distributed(300, ranks);
+        SCOPED_TRACE(testing::Message() << testing::PrintToString(shares) << ", " << Name(experts) << ", " << cached
+                                        << " cached");
+        ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+        EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits));
+        EXPECT_EQ(outcome.kv, expected.kv);
+        for (size_t rank = 0; rank < shares.size(); ++rank) {
+          for (int i = 0; i < collective::kOperations; ++i) {
+            EXPECT_EQ(reports_[rank].exchanges[i].sent_bytes, through_host[rank].exchanges[i].sent_bytes);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(DistributedParityTest, AfterWhatIsCached) {
   for (const model::MlaForm form : kForms) {
     for (const int64_t cached : {1, 64, 100, 191}) {
