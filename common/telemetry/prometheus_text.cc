@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
@@ -31,13 +32,20 @@ std::optional<MetricSample> ParseSample(absl::string_view line) {
   return sample;
 }
 
+// The last label of that name: `name="value"`. Values with quotation marks are cut.
+std::optional<absl::string_view> Label(absl::string_view labels, absl::string_view name) {
+  const std::string key = absl::StrCat(name, "=\"");
+  const size_t begin = labels.rfind(key);
+  if (begin == absl::string_view::npos || (begin > 0 && labels[begin - 1] != ',')) return std::nullopt;
+  const absl::string_view value = labels.substr(begin + key.size());
+  return value.substr(0, value.find('"'));
+}
+
 // The label `le` of a histogram's bucket: its upper bound, finally "+Inf". Clients write it last, or alone.
 std::optional<double> UpperBound(absl::string_view labels) {
-  const size_t begin = labels.rfind("le=\"");
-  if (begin == absl::string_view::npos || (begin > 0 && labels[begin - 1] != ',')) return std::nullopt;
-  const absl::string_view value = labels.substr(begin + 4);
   double bound = 0;
-  if (!absl::SimpleAtod(value.substr(0, value.find('"')), &bound)) return std::nullopt;
+  const std::optional<absl::string_view> value = Label(labels, "le");
+  if (!value || !absl::SimpleAtod(*value, &bound)) return std::nullopt;
   return bound;
 }
 
@@ -59,7 +67,12 @@ ScrapedMetrics ParsePrometheusText(std::string_view text) {
       const auto found = types.find(family);
       return found == types.end() ? std::string() : found->second;
     };
-    if (type_of(name) == "gauge" || type_of(name) == "counter") metrics.values[name] += sample->value;
+    if (type_of(name) == "gauge" || type_of(name) == "counter") {
+      metrics.values[name] += sample->value;
+      if (const auto device = Label(sample->labels, "device")) {
+        metrics.by_device[name][std::string(*device)] += sample->value;
+      }
+    }
 
     absl::string_view histogram = sample->name;
     if (!absl::ConsumeSuffix(&histogram, "_bucket") || type_of(std::string(histogram)) != "histogram") continue;

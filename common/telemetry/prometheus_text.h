@@ -12,6 +12,8 @@ namespace moestro {
 // Each name once, summed over its labels.
 struct ScrapedMetrics {
   std::map<std::string, double> values;  // gauges and counters
+  // Of these, those with the label `device`: by name, then by the label's value.
+  std::map<std::string, std::map<std::string, double>> by_device;
   std::map<std::string, HistogramCounts> histograms;
 };
 

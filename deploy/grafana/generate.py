@@ -109,6 +109,8 @@ def quantiles(title, histogram, by="", description="", width=8, unit="s"):
     return lines(title, queries, unit, description, width)
 
 
+DEVICE_SHARE = ("sum by (device) (moestro_prefill_device_share{})"
+                " / on () group_left () sum(moestro_prefill_device_share{})")
 GOOD_SHARE = ((None, "red"), (0.95, "green"))
 YES_NO = {0: "no", 1: "yes"}
 IS_YES = ((None, "red"), (1, "green"))
@@ -302,6 +304,12 @@ DASHBOARDS = {
               "percentunit", "Of the last streamed prompt.", most=1),
         lines("Between devices that share a prompt", {"sent": rate("moestro_prefill_link_bytes_total")}, "Bps",
               "Of prompts on several devices (devices of prefill)."),
+        lines("Shares of a prompt", {"{{device}}": DEVICE_SHARE}, "percentunit",
+              "Of the devices that share each long prompt (device-shares of prefill); those that are not open have none.",
+              most=1),
+        lines("Exchanges between devices", {"from device to device": "max(moestro_prefill_peer_exchange{})"}, "short",
+              "1: devices copy from each other's memory (device-exchange of prefill); 0: through the host's memory, or "
+              "one device."),
         lines("Exchanges between devices, share of the time", {
             "under way": share("moestro_prefill_exchange_seconds_total", "moestro_prefill_stream_seconds_total"),
             "waited for": share("moestro_prefill_exchange_wait_seconds_total", "moestro_prefill_stream_seconds_total")},

@@ -8,7 +8,8 @@ namespace moestro::prefill {
 
 struct PrefillMetrics {
   explicit PrefillMetrics(MetricsRegistry& registry)
-      : tokens(registry.AddCounter("moestro_prefill_tokens_total", "Prompt tokens computed")),
+      : metrics_registry(registry),
+        tokens(registry.AddCounter("moestro_prefill_tokens_total", "Prompt tokens computed")),
         requests(
             registry.AddCounter("moestro_prefill_requests_total", "Prompts that were run, whatever their outcome")),
         failed(
@@ -46,6 +47,9 @@ struct PrefillMetrics {
                                             "device failed or stalled")),
         named_devices(registry.AddGauge("moestro_prefill_devices_named", "Devices that the settings name for prompts")),
         open_devices(registry.AddGauge("moestro_prefill_devices_open", "Of these, devices that could be opened")),
+        peer_exchange(registry.AddGauge("moestro_prefill_peer_exchange",
+                                        "1 if devices that share a prompt copy from each other's memory, 0 if they "
+                                        "exchange through the host's or are not several")),
         ring_slots(registry.AddGauge("moestro_prefill_ring_slots",
                                      "Experts that a device holds at a time; 0: no prompt is streamed")),
         registered_bytes(registry.AddGauge("moestro_prefill_registered_weight_bytes",
@@ -64,8 +68,17 @@ struct PrefillMetrics {
     ring_slots.Set(static_cast<double>(state.ring_slots));
     registered_bytes.Set(static_cast<double>(state.registered_bytes));
     fp8_activations.Set(state.fp8_inputs ? 1 : 0);
+    peer_exchange.Set(state.peers ? 1 : 0);
+    for (const PrefillBackends::State::Share& share : state.shares) {
+      metrics_registry
+          .AddGauge("moestro_prefill_device_share",
+                    "Part of a prompt that the device computes, in proportion to the others'; 0: it is not open",
+                    {{"device", share.device}})
+          .Set(static_cast<double>(share.share));
+    }
   }
 
+  MetricsRegistry& metrics_registry;
   prometheus::Counter& tokens;
   prometheus::Counter& requests;
   prometheus::Counter& failed;
@@ -87,6 +100,7 @@ struct PrefillMetrics {
   prometheus::Counter& repeated_layers;
   prometheus::Gauge& named_devices;
   prometheus::Gauge& open_devices;
+  prometheus::Gauge& peer_exchange;
   prometheus::Gauge& ring_slots;
   prometheus::Gauge& registered_bytes;
   prometheus::Counter& link_bytes;

@@ -32,14 +32,15 @@ def long_answer(node):
     return node.generate_clear(LONG_PROMPT, ANSWER_TOKENS)
 
 
-@pytest.mark.parametrize("ranks, experts, shares", [
-    (1, "small", "auto"), (2, "small", "auto"), (3, "standard", "auto"), (4, "small", "auto"), (3, "small", "5,1,2")])
-def test_greedy_tokens_do_not_depend_on_the_devices(make_node, node, repo, tmp_path, ranks, experts, shares):
+@pytest.mark.parametrize("ranks, experts, shares, exchange", [
+    (1, "small", "auto", "auto"), (2, "small", "auto", "host"), (2, "small", "auto", "peer"),
+    (3, "standard", "auto", "auto"), (4, "small", "auto", "auto"), (3, "small", "5,1,2", "host")])
+def test_greedy_tokens_do_not_depend_on_the_devices(make_node, node, repo, tmp_path, ranks, experts, shares, exchange):
     """The golden prompts, chosen so that no step is a near tie; the second time after a cached prefix."""
     trace = tmp_path / "trace.json"
     golden = sorted((repo / "tests/golden/deepseek_v3_tiny").glob("prompt_*.json"))
     flags = {"prefill": [*devices(*["host"] * ranks), "--trace-file", str(trace), "--expert-parallel", experts,
-                         "--device-shares", shares],
+                         "--device-shares", shares, "--device-exchange", exchange],
              "router": SPLIT}
     with make_node(flags) as several:
         for path in golden:
@@ -51,6 +52,8 @@ def test_greedy_tokens_do_not_depend_on_the_devices(make_node, node, repo, tmp_p
         assert several.metric("prefill", "moestro_prefill_devices_lost_total") == 0
         assert (several.metric("prefill", "moestro_prefill_link_bytes_total") > 0) == (ranks > 1)
         assert (several.metric("prefill", "moestro_prefill_exchange_seconds_total") > 0) == (ranks > 1)
+        assert several.metric("prefill", "moestro_prefill_peer_exchange") == (ranks > 1 and exchange != "host")
+        assert several.metric("prefill", "moestro_prefill_device_share") == (8 if shares == "5,1,2" else ranks)
         assert several.metric("prefill", "moestro_prefill_streamed_bytes_total") > 0
         several.wait_all_pages_free()
     lanes = [e["args"]["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "M"]
@@ -139,6 +142,7 @@ def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
     (["--devices", "host", "--device", "host"], "use one of them"),
     (["--devices", "host,host", "--device-shares", "3,0"], "--device-shares 3,0: '0' is not a share; use a number from 1"),
     (["--devices", "host,host", "--device-shares", "3"], "1 shares, but --devices host,host names 2 devices"),
+    (["--devices", "host", "--device-exchange", "peer"], "--device-exchange peer: --devices host names 1 devices; use auto"),
     (["--devices", "host,host", "--mla-form", "absorbed"], "--mla-form absorbed"),
     (["--borrow-device", "host"], "--borrow-device needs a device of the role's own: --device host"),
 ])

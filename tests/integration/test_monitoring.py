@@ -14,7 +14,7 @@ from node import HANG_SECONDS, ROLES, Node, wait_until
 from prometheus import Prometheus, program
 
 # Empty on a node without a device, which streams no prompt and schedules no experts: quotients of nothing by nothing.
-NEEDS_A_DEVICE = ("stream_stall_seconds", "prefill_exchange_seconds", "prefill_exchange_wait_seconds",
+NEEDS_A_DEVICE = ("stream_stall_seconds", "prefill_device_share", "prefill_exchange_seconds", "prefill_exchange_wait_seconds",
                   "expert_planned_seconds", "decode_batch_busy_seconds", "decode_batch_forecast_seconds",
                   "decode_batch_micro_batches")
 # Empty where the path is chosen by the paper's numbers, as here; test_predicted_paths.py has a node that predicts.

@@ -30,6 +30,16 @@ TEST(ParsePrometheusText, SumsGaugesAndCountersOverLabels) {
   EXPECT_TRUE(ParsePrometheusText("").values.empty());
 }
 
+TEST(ParsePrometheusText, KeepsDevicesApart) {
+  const ScrapedMetrics metrics = ParsePrometheusText(
+      "# TYPE share gauge\n"
+      "share{device=\"cuda:0\",role=\"prefill\"} 3\n"
+      "share{role=\"prefill\",device=\"host:1\"} 2\n"
+      "share{other_device=\"x\"} 1\n");
+  EXPECT_THAT(metrics.by_device.at("share"), ElementsAre(Pair("cuda:0", 3), Pair("host:1", 2)));
+  EXPECT_EQ(metrics.values.at("share"), 6);
+}
+
 TEST(ParsePrometheusText, SumsHistogramsOverLabels) {
   const ScrapedMetrics metrics = ParsePrometheusText(
       "# TYPE t_seconds histogram\n"

@@ -53,6 +53,13 @@ std::optional<NodeView::Devices> DevicesOf(const ScrapedMetrics* prefill, const 
                             .ring_slots = whole("ring_slots"),
                             .of_last_prompt = whole("devices")};
   if (devices.named == 0) return std::nullopt;
+  devices.peers = whole("peer_exchange") > 0;
+  const auto shares = prefill->by_device.find("moestro_prefill_device_share");
+  if (shares != prefill->by_device.end()) {
+    for (const auto& [device, share] : shares->second) {
+      if (share > 0) devices.shares[device] = std::llround(share);
+    }
+  }
   if (model && model->segment_bytes > 0) {
     devices.registered = std::min(
         1.0, static_cast<double>(whole("registered_weight_bytes")) / static_cast<double>(model->segment_bytes));

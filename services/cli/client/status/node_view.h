@@ -72,6 +72,8 @@ struct NodeView {
     int64_t ring_slots = 0;                           // experts that each holds at a time; 0: no prompt is streamed
     std::optional<double> registered = std::nullopt;  // share of the weights that is copied fast
     int64_t of_last_prompt = 0;                       // that was streamed; 0: none yet
+    bool peers = false;                               // they copy from each other's memory
+    std::map<std::string, int64_t> shares = {};       // of a prompt, by device; only of those that are open
   };
   std::optional<Devices> prefill_devices;
   std::optional<bool> decode_device;  // it computes with one

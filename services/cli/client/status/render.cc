@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/report/number.h"
 #include "services/cli/client/status/sources.h"
 
@@ -66,6 +67,21 @@ std::string WorkLines(const NodeView& view) {
   return text;
 }
 
+// What devices that share prompts tell of it. Equal shares go without saying.
+std::string SharingText(const NodeView::Devices& devices) {
+  int64_t total = 0;
+  for (const auto& [device, share] : devices.shares) total += share;
+  std::string text;
+  if (total > std::ssize(devices.shares)) {
+    const auto share_of = [&](std::string* out, const std::pair<const std::string, int64_t>& device) {
+      absl::StrAppendFormat(out, "%s %d/%d", device.first, device.second, total);
+    };
+    absl::StrAppend(&text, ", shares ", absl::StrJoin(devices.shares, ", ", share_of));
+  }
+  absl::StrAppend(&text, devices.peers ? ", exchanges from device to device" : ", exchanges through the host");
+  return text;
+}
+
 std::string DeviceLines(const NodeView& view) {
   std::string text;
   if (view.prefill_devices) {
@@ -75,6 +91,7 @@ std::string DeviceLines(const NodeView& view) {
       absl::StrAppendFormat(&text, ", %d experts of a layer in each", devices.ring_slots);
       if (devices.registered)
         absl::StrAppendFormat(&text, ", %.0f %% of the weights registered", 100 * *devices.registered);
+      if (devices.open > 1) text += SharingText(devices);
     }
     if (devices.of_last_prompt > 0) {
       absl::StrAppendFormat(&text, "; %d for the last streamed prompt", devices.of_last_prompt);
@@ -159,7 +176,9 @@ ordered_json StatusJson(const NodeView& view) {
                                {"open", view.prefill_devices->open},
                                {"ring_slots", view.prefill_devices->ring_slots},
                                {"registered_weights_ratio", OrNull(view.prefill_devices->registered)},
-                               {"of_last_prompt", view.prefill_devices->of_last_prompt}};
+                               {"of_last_prompt", view.prefill_devices->of_last_prompt},
+                               {"peer_exchange", view.prefill_devices->peers},
+                               {"shares", view.prefill_devices->shares}};
   }
   json["decode_device"] = OrNull(view.decode_device);
   json["interval_seconds"] = view.interval_seconds;

@@ -165,9 +165,30 @@ TEST(RenderTest, DevicesWhereThereAreSome) {
                         "decode        attention, dense and shared experts on its device\nrequests"));
   const auto json = StatusJson(view);
   EXPECT_EQ(json["prefill_devices"]["registered_weights_ratio"], 0.25);
+  EXPECT_EQ(json["prefill_devices"]["shares"], nlohmann::json::object());
   EXPECT_EQ(json["decode_device"], true);
   prefill["moestro_prefill_devices_named"] = 0;
   EXPECT_TRUE(StatusJson(Compare(look, nullptr))["prefill_devices"].is_null());
+}
+
+TEST(RenderTest, DevicesThatShareAPrompt) {
+  Look look = LookAfter(false);
+  look.roles["prefill"].metrics = ScrapedMetrics{};
+  ScrapedMetrics& prefill = *look.roles["prefill"].metrics;
+  prefill.values = {{"moestro_prefill_devices_named", 3}, {"moestro_prefill_devices_open", 2}};
+  prefill.by_device["moestro_prefill_device_share"] = {{"cuda:0", 3}, {"cuda:1", 2}, {"cuda:2", 0}};
+  const auto text = [&] { return StatusText(Compare(look, nullptr)); };
+  EXPECT_THAT(text(), HasSubstr(", shares cuda:0 3/5, cuda:1 2/5, exchanges through the host\n"));
+  prefill.values["moestro_prefill_peer_exchange"] = 1;
+  EXPECT_THAT(text(), HasSubstr(", shares cuda:0 3/5, cuda:1 2/5, exchanges from device to device\n"));
+  const auto json = StatusJson(Compare(look, nullptr))["prefill_devices"];
+  EXPECT_EQ(json["peer_exchange"], true);
+  EXPECT_EQ(json["shares"].dump(), R"({"cuda:0":3,"cuda:1":2})");
+
+  prefill.by_device["moestro_prefill_device_share"] = {{"cuda:0", 1}, {"cuda:1", 1}};
+  EXPECT_THAT(text(), HasSubstr("0 % of the weights registered, exchanges from device to device\n")) << "equal parts";
+  prefill.values["moestro_prefill_devices_open"] = 1;
+  EXPECT_THAT(text(), Not(HasSubstr("exchanges"))) << "with itself";
 }
 
 TEST(RenderTest, Json) {
