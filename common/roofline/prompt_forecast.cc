@@ -106,7 +106,8 @@ double PromptForecast::Chunked(const Steps& steps, int64_t before, int64_t rows)
 
 PromptCost::Point PromptForecast::Streamed(model::MlaForm form, const Streams& streams, int64_t rows) const {
   const ProportionalParts& devices = streams.devices;
-  const double share = streams.first_share();
+  const auto device = static_cast<int>(streams.device);
+  const double share = streams.share();
   const double computed = streams.own_processors ? share : 1;  // of the rows, in the measured time
   PromptCost::Point point{.tokens = static_cast<uint32_t>(rows), .seconds = times_.head};
   for (int64_t p = 0; p < streams.passes; ++p) {
@@ -122,9 +123,9 @@ PromptCost::Point PromptForecast::Streamed(model::MlaForm form, const Streams& s
       double compute = Base(kind.moe, count * computed) +
                        times_.attention(form) * AttentionOperations(spec_, form, kind.window, before, count) * computed;
       if (devices.parts() > 1) {
-        auto received = static_cast<double>(RingTraffic(spec_.kv_dim(), shares, 0).received);
+        auto received = static_cast<double>(RingTraffic(spec_.kv_dim(), shares, device).received);
         if (kind.moe) {
-          const ExpertTraffic experts = SmallEpTraffic(spec_, shares, 0);
+          const ExpertTraffic experts = SmallEpTraffic(spec_, shares, device);
           received += static_cast<double>(experts.dispatch.received + experts.combine.received);
         }
         load += received * times_.link_seconds;

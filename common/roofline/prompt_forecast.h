@@ -74,14 +74,15 @@ class PromptForecast {
   };
   Step NextStep(const Steps& steps, int64_t before, int64_t left) const;
 
-  // Weights stream, in `passes` passes, through devices that share a layer's experts and the rows. The times are those
-  // of the first, and the others are taken to compute in proportion to their parts.
+  // Weights stream, in `passes` passes, through devices that share a layer's experts and the rows. What the one does
+  // whose times these are; the others are taken to be no slower in their parts.
   struct Streams {
     int64_t passes = 1;
     ProportionalParts devices = {};
+    int64_t device = 0;          // whose times these are
     bool own_processors = true;  // false: devices share the cores, so several compute no faster than one
     // Of rows and experts.
-    double first_share() const { return static_cast<double>(devices.share(0)) / static_cast<double>(devices.total()); }
+    double share() const { return static_cast<double>(devices.share(device)) / static_cast<double>(devices.total()); }
   };
   PromptCost::Point Streamed(model::MlaForm form, const Streams& streams, int64_t rows) const;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -55,6 +56,12 @@ std::string Text(const absl::StatusOr<ExchangeChoice>& exchange) {
   const std::string reason = exchange.ok() ? exchange->reason : std::string(exchange.status().message());
   return absl::StrCat(", exchanges through the host's memory", reason.empty() ? "" : " (", reason,
                       reason.empty() ? "" : ")");
+}
+
+// Of many tokens, on one device.
+double LayerSeconds(const roofline::LayerTimes& times) {
+  const roofline::LayerTimes::Sample& many = times.samples.back();
+  return many.moe > 0 ? many.moe : many.dense;
 }
 
 void LogFp8Inputs(const device::DeviceName& gpu, bool fp8_inputs) {
@@ -325,55 +332,42 @@ void PrefillBackends::PinWeights(Device& device) const {
       });
 }
 
-absl::StatusOr<std::vector<double>> PrefillBackends::LayerSeconds(const roofline::LayerTimes& times,
-                                                                  const StreamMeasureOptions& options) {
-  const auto seconds_of = [](const roofline::LayerTimes& measured) {
-    const roofline::LayerTimes::Sample& many = measured.samples.back();
-    return many.moe > 0 ? many.moe : many.dense;
-  };
-  StreamMeasureOptions others = options;
-  others.before = 0;
-  std::map<std::string, double, std::less<>> by_kind;
-  std::vector<double> seconds;
+absl::StatusOr<std::vector<roofline::LayerTimes>> PrefillBackends::MeasureOthers(const roofline::LayerTimes& times,
+                                                                                 const StreamMeasureOptions& options) {
+  std::map<std::string, roofline::LayerTimes, std::less<>> by_kind;
+  std::vector<roofline::LayerTimes> all;
   for (size_t i = 0; i < named_.size(); ++i) {
     if (!named_[i].opened) continue;
     const Device& device = *named_[i].opened;
-    const auto known = by_kind.find(device.device->kind());
-    if (known != by_kind.end()) {
-      seconds.push_back(known->second);
-      continue;
+    auto known = by_kind.find(device.device->kind());
+    if (known == by_kind.end()) {
+      roofline::LayerTimes measured = times;
+      if (!all.empty() && !IsBorrowed(i)) {  // decode may be computing on a borrowed one
+        MOE_ASSIGN_OR_RETURN(measured, MeasureStream(*device.prefill, model_->segment->spec(), options));
+      }
+      if (LayerSeconds(measured) <= 0) return absl::InternalError(named_[i].name.Text() + ": a layer took no time");
+      known = by_kind.emplace(device.device->kind(), std::move(measured)).first;
     }
-    if (seconds.empty() || IsBorrowed(i)) {  // decode may be computing on a borrowed one
-      seconds.push_back(seconds_of(times));
-    } else {
-      MOE_ASSIGN_OR_RETURN(const roofline::LayerTimes measured,
-                           MeasureStream(*device.prefill, model_->segment->spec(), others));
-      seconds.push_back(seconds_of(measured));
-    }
-    if (seconds.back() <= 0) return absl::InternalError(named_[i].name.Text() + ": a layer took no time");
-    by_kind.emplace(device.device->kind(), seconds.back());
+    all.push_back(known->second);
   }
-  return seconds;
+  return all;
 }
 
-void PrefillBackends::MeasureShares(const roofline::LayerTimes& times, const StreamMeasureOptions& options) {
-  if (group_ == nullptr || !config_.stream.measures_shares()) return;
-  const absl::StatusOr<std::vector<double>> seconds = LayerSeconds(times, options);
+void PrefillBackends::SetShares(const absl::StatusOr<std::vector<roofline::LayerTimes>>& times) {
   std::vector<int64_t> shares(opened().size(), 1);
-  if (!seconds.ok()) {
-    spdlog::warn("not every device could be measured, so prompts are cut into equal parts (--device-shares): {}",
-                 std::string(seconds.status().message()));
-  } else {
-    shares = SharesOf(*seconds);
+  std::vector<double> seconds;
+  if (times.ok()) {
+    std::ranges::transform(*times, std::back_inserter(seconds), LayerSeconds);
+    shares = SharesOf(seconds);
   }
   group_->SetShares(shares);
   size_t next = 0;
   for (Named& each : named_) {
     if (each.opened) each.share = shares[next++];
   }
-  if (seconds.ok() && std::ranges::adjacent_find(*seconds, std::not_equal_to<>()) != seconds->end()) {
+  if (std::ranges::adjacent_find(seconds, std::not_equal_to<>()) != seconds.end()) {
     spdlog::info("{} tokens of a layer take {} s on {}: prompts are cut into parts of {} (--device-shares fixes them)",
-                 times.samples.back().rows, absl::StrJoin(*seconds, ", "), config_.stream.DeviceFlag(),
+                 times->front().samples.back().rows, absl::StrJoin(seconds, ", "), config_.stream.DeviceFlag(),
                  Text(ProportionalParts(shares)));
   }
 }
@@ -393,9 +387,20 @@ absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
     if (rows >= 1 && rows <= longest && first.Plan(rows, options.form).ok()) options.rows.push_back(rows);
   }
   if (options.rows.empty()) return std::vector<PromptCost>();
-  MOE_ASSIGN_OR_RETURN(const roofline::LayerTimes times, MeasureStream(first, spec, options));
-  MeasureShares(times, options);
-  UpdateState();
+  MOE_ASSIGN_OR_RETURN(const roofline::LayerTimes first_times, MeasureStream(first, spec, options));
+  std::vector<roofline::LayerTimes> times = {first_times};
+  if (group_ != nullptr) {
+    absl::StatusOr<std::vector<roofline::LayerTimes>> all = MeasureOthers(first_times, options);
+    if (!all.ok()) {
+      spdlog::warn(
+          "not every device could be measured: by default prompts are cut into equal parts (--device-shares), "
+          "and what they take is predicted by the first device: {}",
+          std::string(all.status().message()));
+    }
+    if (config_.stream.measures_shares()) SetShares(all);
+    if (all.ok()) times = *std::move(all);
+    UpdateState();
+  }
   const bool may_borrow = config_.stream.borrows() && named_.back().opened;
   std::vector<PromptCost> costs;
   for (const bool alone : {false, true}) {

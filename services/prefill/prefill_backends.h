@@ -41,8 +41,8 @@ class PrefillBackends {
   // What streams prompts; null: no device can. Valid until BetweenPrompts.
   PromptPrefill* prefill();
   // What streamed prompts take: on the role's own devices, and with a borrowed one. Measured on the first of the open
-  // ones; none: nothing. Unless the settings name shares, GPUs of other kinds are measured, too, for the devices'
-  // shares of the next prompts. REQUIRES: no prompt runs. Errors are those of a streamed run.
+  // ones; none: nothing. GPUs of other kinds are measured, too, also for the devices' shares of the next prompts unless
+  // the settings name these. REQUIRES: no prompt runs. Errors are those of a streamed run.
   absl::StatusOr<std::vector<PromptCost>> MeasureCosts();
   // Retries refused registrations, and devices that could not be opened: their memory may be free by now. `now`:
   // SteadySeconds.
@@ -103,11 +103,11 @@ class PrefillBackends {
   bool IsBorrowed(size_t index) const { return config_.stream.borrows() && index + 1 == named_.size(); }
   // The parts of the first so many open devices.
   ProportionalParts Parts(int64_t devices) const;
-  // Cuts prompts by what layers take on the open devices. times: on the first of them, measured with these options.
-  void MeasureShares(const roofline::LayerTimes& times, const StreamMeasureOptions& options);
-  // In the order of open devices.
-  absl::StatusOr<std::vector<double>> LayerSeconds(const roofline::LayerTimes& times,
-                                                   const StreamMeasureOptions& options);
+  // What layers take on each of the open devices, in their order: one of each kind is measured. times: of the first.
+  absl::StatusOr<std::vector<roofline::LayerTimes>> MeasureOthers(const roofline::LayerTimes& times,
+                                                                  const StreamMeasureOptions& options);
+  // Cuts prompts by that; into equal parts if it is not known.
+  void SetShares(const absl::StatusOr<std::vector<roofline::LayerTimes>>& times);
   // Tokens of the shortest prompt that is streamed; its form; whether a device has room for it.
   int64_t shortest() const;
   model::MlaForm ShortestForm(const StreamPrefill& prefill) const;

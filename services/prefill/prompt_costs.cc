@@ -25,23 +25,37 @@ PromptCost InPlaceCost(const weights::ModelSpec& spec, const LayerTimes& times, 
           .seconds_per_pair = forecast.PairSeconds(form.ForPrompt(longest), chunk)};
 }
 
-PromptCost StreamedCost(const weights::ModelSpec& spec, const LayerTimes& times, bool alone,
+PromptCost StreamedCost(const weights::ModelSpec& spec, std::span<const LayerTimes> times, bool alone,
                         absl::FunctionRef<std::optional<StreamShape>(int64_t tokens)> shape) {
-  const PromptForecast forecast(spec, times);
+  // Of the devices that compute together and whose times are known.
+  const auto for_each = [&](const StreamShape& with, auto&& visit) {
+    PromptForecast::Streams streams = with.streams;
+    const int64_t known = std::min(std::ssize(times), streams.devices.parts());
+    for (streams.device = 0; streams.device < known; ++streams.device) {
+      visit(PromptForecast(spec, times[static_cast<size_t>(streams.device)]), streams);
+    }
+  };
   PromptCost cost{.way = PromptWay::kStreamed, .alone = alone};
   std::optional<StreamShape> longest;
   const auto at = [&](int64_t tokens) -> std::optional<PromptCost::Point> {
     const std::optional<StreamShape> found = shape(tokens);
     if (!found) return std::nullopt;
     longest = found;
-    return forecast.Streamed(found->form, found->streams, tokens);
+    PromptCost::Point slowest;
+    for_each(*found, [&](const PromptForecast& forecast, const PromptForecast::Streams& streams) {
+      const PromptCost::Point point = forecast.Streamed(found->form, streams, tokens);
+      if (point.seconds > slowest.seconds) slowest = point;
+    });
+    return slowest;
   };
   cost.points = roofline::CostPoints(spec.max_position_embeddings, at);
   if (!longest) return cost;
   // A pass expands what comes before it once.
   const int64_t pass = std::max<int64_t>(1, cost.points.back().tokens / longest->streams.passes);
-  const double share = longest->streams.own_processors ? longest->streams.first_share() : 1;
-  cost.seconds_per_pair = forecast.PairSeconds(longest->form, pass, share);
+  for_each(*longest, [&](const PromptForecast& forecast, const PromptForecast::Streams& streams) {
+    const double share = streams.own_processors ? streams.share() : 1;
+    cost.seconds_per_pair = std::max(cost.seconds_per_pair, forecast.PairSeconds(longest->form, pass, share));
+  });
   return cost;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -28,9 +29,10 @@ struct StreamShape {
   model::MlaForm form = model::MlaForm::kUnabsorbed;
   roofline::PromptForecast::Streams streams;
 };
-// The figures of one measurement. `shape`: of a prompt of so many tokens; nullopt: the devices are too small for it and
-// for all longer ones.
-PromptCost StreamedCost(const weights::ModelSpec& spec, const roofline::LayerTimes& times, bool alone,
+// The figures of one measurement for each device, the first of those that share a prompt first: the slowest in its part
+// decides. Those without one are taken to be as slow as the others. `shape`: of a prompt of so many tokens; nullopt:
+// the devices are too small for it and for all longer ones.
+PromptCost StreamedCost(const weights::ModelSpec& spec, std::span<const roofline::LayerTimes> times, bool alone,
                         absl::FunctionRef<std::optional<StreamShape>(int64_t tokens)> shape);
 
 }  // namespace moestro::prefill

@@ -180,8 +180,8 @@ std::vector<PromptCost> StreamedCosts() {
   const roofline::LayerTimes times = prefill::MeasureStream(stream, Spec(), {.rows = {256, 2048}}).value();
   std::vector<PromptCost> costs;
   for (const bool alone : {false, true}) {
-    costs.push_back(
-        prefill::StreamedCost(Spec(), times, alone, [&](int64_t tokens) -> std::optional<prefill::StreamShape> {
+    costs.push_back(prefill::StreamedCost(
+        Spec(), std::span(&times, 1), alone, [&](int64_t tokens) -> std::optional<prefill::StreamShape> {
           const MlaForm form = kForm.ForPrompt(tokens);
           if (alone) return prefill::StreamShape{form, {.devices = ProportionalParts::Even(2)}};
           const auto plan = stream.Plan(tokens, form);

@@ -163,6 +163,8 @@ TEST(PromptForecastTest, StreamedTakesTheLongerOfCopiesAndKernels) {
   const ProportionalParts unequal(std::vector<int64_t>{3, 1});
   EXPECT_NEAR(seconds({.devices = unequal}, 256), (3 + 58 * 6.5) * (1 + 1.0 / 61) + 10, 1e-6);
   EXPECT_NEAR(seconds({.devices = unequal}, 8192) / seconds({}, 8192 * 3 / 4), 1, 0.01);
+  EXPECT_NEAR(seconds({.devices = unequal, .device = 1}, 256), (3 + 58 * 3.5) * (1 + 1.0 / 61) + 10, 1e-6);
+  EXPECT_NEAR(seconds({.devices = unequal, .device = 1}, 16384) / seconds({}, 16384 / 4), 1, 0.01);
   // Exchanges cost where there are two.
   times.link_seconds = 1e-9;
   EXPECT_GT(seconds({.devices = two}, 256), shared_loads * (1 + 1.0 / 61) + 10);

@@ -1,0 +1,50 @@
+#include "services/prefill/prompt_costs.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "common/checkpoint/config.h"
+
+namespace moestro::prefill {
+namespace {
+
+using roofline::LayerTimes;
+
+// A device that takes so many times as long for everything as another one.
+LayerTimes Times(double slowness) {
+  LayerTimes times{.form = model::MlaForm::kUnabsorbed,
+                   .samples = {{.rows = 256, .dense = 1e-3 * slowness, .moe = 4e-3 * slowness},
+                               {.rows = 2048, .dense = 6e-3 * slowness, .moe = 24e-3 * slowness}}};
+  times.attention_seconds.fill(1e-14 * slowness);
+  return times;
+}
+
+// Of two devices with these shares.
+PromptCost Cost(std::span<const LayerTimes> times, const std::vector<int64_t>& shares) {
+  return StreamedCost(checkpoint::PublishedModel("deepseek-v3"), times, /*alone=*/false, [&](int64_t) {
+    return StreamShape{model::MlaForm::kUnabsorbed, {.devices = ProportionalParts(shares)}};
+  });
+}
+
+double Longest(const PromptCost& cost) { return cost.points.back().seconds; }
+
+TEST(StreamedCostTest, TheSlowestInItsPartDecides) {
+  const std::array times{Times(1), Times(3)};
+  const auto first = std::span(times).first(1);
+  // In equal parts all wait for the second.
+  EXPECT_NEAR(Longest(Cost(times, {1, 1})) / Longest(Cost(first, {1, 1})), 3, 0.01);
+  EXPECT_NEAR(Cost(times, {1, 1}).seconds_per_pair / Cost(first, {1, 1}).seconds_per_pair, 3, 1e-9);
+  // In parts by their speed for nobody; with too small a one for the second, for the first.
+  EXPECT_NEAR(Longest(Cost(times, {3, 1})) / Longest(Cost(first, {3, 1})), 1, 0.01);
+  EXPECT_DOUBLE_EQ(Longest(Cost(times, {9, 1})), Longest(Cost(first, {9, 1})));
+}
+
+TEST(StreamedCostTest, ADeviceWithoutTimesIsAsTheOthers) {
+  const std::array times{Times(2)};
+  EXPECT_LT(Longest(Cost(times, {1, 1})), Longest(Cost(times, {3, 1})));
+  EXPECT_GT(Cost(times, {1, 1}).seconds_per_pair, 0);
+}
+
+}  // namespace
+}  // namespace moestro::prefill
