@@ -69,6 +69,19 @@ def results(report):
     return dict(re.findall(r"^\| (\w+) \| (.*) \| \d+ \|$", report, re.M))
 
 
+SKIPS = """#!/bin/sh
+printf 'peer_check.cc:9: Skipped\\ncuda:1: there are 1 GPUs\\n\\n[  SKIPPED ] PeerCheck.Two\\n'
+for flag; do case $flag in --gtest_output=json:*)
+  printf '{"tests": 7, "failures": 0, "all": [\\n"result": "SKIPPED"\\n]\\n}\\n' >"${flag#*json:}" ;; esac; done
+"""
+
+
+def test_what_was_skipped_is_in_the_report_with_the_reason(run):
+    done = run(cuda_ranks_check=SKIPS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert results(done.stdout)["ranks_check"] == "7 tests, 0 failures, 1 skipped (cuda:1: there are 1 GPUs)"
+
+
 def test_the_report_has_every_part(run, tmp_path):
     done = run()
     assert done.returncode == 0, done.stdout + done.stderr
