@@ -5,22 +5,24 @@ import subprocess
 from pathlib import Path
 
 NODE = Path(__file__).resolve().parents[1] / "cuda/node"
+NODE_SECONDS = 900  # more than its own --seconds, after which it says what was missing; a busy machine needs a minute
 
 
 def node(bin_dir, out, *flags):
     return subprocess.run([NODE, "--bin", bin_dir, "--out", out, "--device", "host", "--preset", "tiny", "--layers", "0",
                            "--experts", "0", "--prompts", "400", "--kv-tokens", "2048", *flags],
-                          capture_output=True, text=True, timeout=240)
+                          capture_output=True, text=True, timeout=NODE_SECONDS)
 
 
 def test_a_node_on_a_device_is_checked_against_the_cpu_and_timed(bin_dir, tmp_path):
     done = node(bin_dir, tmp_path, "--decode-tokens", "8")
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "node.json").read_text())
-    assert report["checked_tokens"] == 48 and 0 <= report["greatest_lead"] < 0.5
-    assert report["steps"]["paths"] == "chunked, split" and report["steps"]["answers"].endswith(": right")
+    written = tmp_path / "node.json"
+    assert done.returncode == 0, done.stderr + (written.read_text() if written.exists() else "nothing is written")
+    report = json.loads(written.read_text())
+    assert report["checked_tokens"] == 48 and 0 <= report["greatest_lead"] < 0.5, report
+    assert report["steps"]["paths"] == "chunked, split" and report["steps"]["answers"].endswith(": right"), report["steps"]
     assert [(row["streams"], row["prompt_tokens"], row["path"]) for row in report["requests"]] == [
-        (1, 64, "chunked"), (2, 64, "chunked"), (1, 400, "split")]
+        (1, 64, "chunked"), (2, 64, "chunked"), (1, 400, "split")], report
     assert "| 1 | 400 | split |" in (tmp_path / "node.md").read_text()
     assert (tmp_path / "node/device/decode.log").exists() and (tmp_path / "node/cpu/decode.log").exists()
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 import disconnects
-from node import wait_until
+from node import HANG_SECONDS, wait_until
 
 CHAT = "/v1/chat/completions"
 PLAIN = "/v1/completions"
@@ -20,10 +20,10 @@ class Http:
     def __init__(self, node):
         self.address = ("127.0.0.1", node.http_port)
 
-    def connect(self, timeout=60):
+    def connect(self, timeout=HANG_SECONDS):
         return socket.create_connection(self.address, timeout=timeout)
 
-    def connection(self, timeout=60):
+    def connection(self, timeout=HANG_SECONDS):
         return http.client.HTTPConnection(*self.address, timeout=timeout)
 
     def call(self, method, path, body=None, **headers):
@@ -41,7 +41,7 @@ class Http:
         status, _, text = self.call("POST", path, body)
         return status, json.loads(text)
 
-    def raw(self, data, timeout=60):
+    def raw(self, data, timeout=HANG_SECONDS):
         """Everything that the server answers until it closes the connection."""
         with self.connect(timeout) as client:
             client.sendall(data)
