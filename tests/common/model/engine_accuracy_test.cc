@@ -43,8 +43,14 @@ std::span<const double> ValidLogits(const ModelSpec& spec, const std::vector<dou
   return std::span(logits).first(spec.token_count);
 }
 
+// The model of the tiles, which takes most of the time, computes one model of each kind: its kernels have tests of
+// every format and shape (tests/common/kernels).
+std::vector<const CpuKernels*> Tables(bool and_the_model) {
+  return and_the_model ? EveryTestKernels() : AvailableKernels();
+}
+
 // Against exact arithmetic, and every kernel table and form of MLA against each other.
-void ExpectCloseToExact(const ModelSpec& spec, bool fp8, std::optional<DType> type = {}) {
+void ExpectCloseToExact(const ModelSpec& spec, bool fp8, std::optional<DType> type = {}, bool and_the_model = false) {
   // Biases decide the routing: the choice of experts is not continuous, so no tolerance covers another choice.
   const SyntheticSegment model =
       MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .type = type, .decisive_biases = true});
@@ -52,7 +58,7 @@ void ExpectCloseToExact(const ModelSpec& spec, bool fp8, std::optional<DType> ty
   const ReferenceModel::Result reference = ReferenceModel(*model.segment).Run(tokens, Rounding::kNone);
   EXPECT_GT(*std::ranges::min_element(reference.router_margin), 1);
   Logits first;
-  for (const CpuKernels* kernels : EveryTestKernels()) {
+  for (const CpuKernels* kernels : Tables(and_the_model)) {
     for (const MlaForm form : kForms) {
       const Logits logits = RunEngine(model, *kernels, form, tokens);
       if (first.empty()) first = logits;
@@ -71,7 +77,9 @@ void ExpectCloseToExact(const ModelSpec& spec, bool fp8, std::optional<DType> ty
   }
 }
 
-TEST(EngineAccuracy, Fp8WeightsAgainstExactArithmetic) { ExpectCloseToExact(SmallSpec(), true); }
+TEST(EngineAccuracy, Fp8WeightsAgainstExactArithmetic) {
+  ExpectCloseToExact(SmallSpec(), true, {}, /*and_the_model=*/true);
+}
 
 TEST(EngineAccuracy, Bf16WeightsAgainstExactArithmetic) { ExpectCloseToExact(SmallSpec(), false); }
 
@@ -128,14 +136,14 @@ TEST(EngineAccuracy, FormsOfGroupedQueriesAgainstExactArithmetic) {
 // some 2^-20 of the logits for each of about 8 linears, together well below 2^-17. One rounding too many or too few
 // shows as 2^-9. So does a sum that falls on the other side of a BF16 boundary, but in few positions only: the median
 // is free of it. In deeper models it spreads to all positions.
-void ExpectSameRoundings(const char* name, const ModelSpec& spec, bool fp8 = true) {
+void ExpectSameRoundings(const char* name, const ModelSpec& spec, bool fp8 = true, bool and_the_model = false) {
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .fp8 = fp8});
   const std::vector<int32_t> tokens = RandomTokens(kTokens, spec.token_count, 5);
   ReferenceModel reference(*model.segment);
   for (const MlaForm form : kForms) {
     const auto expected =
         reference.Run(tokens, form == MlaForm::kAbsorbed ? Rounding::kAbsorbed : Rounding::kUnabsorbed);
-    for (const CpuKernels* kernels : EveryTestKernels()) {
+    for (const CpuKernels* kernels : Tables(and_the_model)) {
       const Logits logits = RunEngine(model, *kernels, form, tokens);
       std::vector<double> errors;
       for (int64_t t = 0; t < kTokens; ++t) {
@@ -158,7 +166,7 @@ ModelSpec OneLayer(bool moe) {
   return spec;
 }
 
-TEST(EngineRoundings, MoeLayer) { ExpectSameRoundings("MoE", OneLayer(true)); }
+TEST(EngineRoundings, MoeLayer) { ExpectSameRoundings("MoE", OneLayer(true), /*fp8=*/true, /*and_the_model=*/true); }
 
 TEST(EngineRoundings, GatedSharedExpert) {
   ModelSpec spec = SmallGatedSpec();
@@ -167,7 +175,9 @@ TEST(EngineRoundings, GatedSharedExpert) {
   ExpectSameRoundings("gated shared expert", spec);
 }
 
-TEST(EngineRoundings, DenseLayerInBf16) { ExpectSameRoundings("dense BF16", OneLayer(false), /*fp8=*/false); }
+TEST(EngineRoundings, DenseLayerInBf16) {
+  ExpectSameRoundings("dense BF16", OneLayer(false), /*fp8=*/false, /*and_the_model=*/true);
+}
 
 TEST(EngineRoundings, OneGroupWithoutSharedExpert) {
   ModelSpec spec = OneLayer(true);
@@ -204,7 +214,9 @@ ModelSpec OneGroupedLayer() {
   return spec;
 }
 
-TEST(EngineRoundings, GroupedQueries) { ExpectSameRoundings("grouped queries", OneGroupedLayer()); }
+TEST(EngineRoundings, GroupedQueries) {
+  ExpectSameRoundings("grouped queries", OneGroupedLayer(), /*fp8=*/true, /*and_the_model=*/true);
+}
 
 TEST(EngineRoundings, HeadsWithoutNorms) {
   ModelSpec spec = OneGroupedLayer();

@@ -151,8 +151,19 @@ const std::set<std::string> kMisses = {
     "section 6: decode with half the DRAM bandwidth, one stream (linear)",
 };
 
-TEST_F(CliTest, PaperOsdiComparesEveryFigureAndIsTheSameTwice) {
-  const std::string first = directory_ + "/first", second = directory_ + "/second", path = directory_ + "/node.json";
+TEST_F(CliTest, PaperOsdiIsTheSameTwice) {
+  const std::string first = directory_ + "/first", second = directory_ + "/second";
+  for (const std::string& out : {first, second}) {
+    ASSERT_TRUE(Run({"paper", "osdi", "--figure", "14", "--out", out}, /*with_server=*/false).status.ok());
+  }
+  for (const char* file : {"/claims.csv", "/points.csv", "/index.html"}) {
+    EXPECT_FALSE(Contents(first + file).empty()) << file;
+    EXPECT_EQ(Contents(first + file), Contents(second + file)) << file;
+  }
+}
+
+TEST_F(CliTest, PaperOsdiComparesEveryFigure) {
+  const std::string first = directory_ + "/first", path = directory_ + "/node.json";
   // Which claims are missed depends on the kernels' rates: those of kMisses.
   nlohmann::json machine = nlohmann::json::parse(std::ifstream(kNode));
   machine["kernels"].update({{"bf16_linear_fraction", 0.744},
@@ -164,13 +175,6 @@ TEST_F(CliTest, PaperOsdiComparesEveryFigureAndIsTheSameTwice) {
   std::ofstream(path) << machine;
   const Result once = Run({"paper", "osdi", "--hardware", path, "--out", first}, /*with_server=*/false);
   ASSERT_TRUE(once.status.ok()) << once.status;
-  const Result again = Run({"paper", "osdi", "--hardware", path, "--out", second}, /*with_server=*/false);
-  ASSERT_TRUE(again.status.ok()) << again.status;
-  EXPECT_EQ(once.out, again.out);
-  for (const char* file : {"/claims.csv", "/points.csv", "/index.html"}) {
-    EXPECT_FALSE(Contents(first + file).empty()) << file;
-    EXPECT_EQ(Contents(first + file), Contents(second + file)) << file;
-  }
 
   std::map<std::string, Row> rows = ReadClaims(first + "/claims.csv");
   EXPECT_EQ(rows.size(), std::size(kPrinted));
