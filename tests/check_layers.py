@@ -68,7 +68,7 @@ MAY_INCLUDE |= {
 }
 NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|prometheus|nlohmann|spdlog|CLI)/")
 # The toolkit's headers are for device code: callers of kernels include the plain headers beside it.
-CUDA_TOOLKIT = re.compile(r"<(cuda|cublas|nccl|curand)")
+CUDA_TOOLKIT = re.compile(r"<(cuda|cublas|curand)")
 DEVICE_CODE = (".cu", ".cuh")
 # Launches are made in one place only.
 CUDA_KERNELS = "common/kernels/cuda/"

@@ -91,7 +91,6 @@ def test_the_report_has_every_part(run, tmp_path):
     parts = results(done.stdout)
     assert parts["pin"] == parts["stream_bench"] == "done"
     assert parts["stream_check"] == "7 tests, 0 failures"
-    assert parts["nccl_check"].startswith("not run")
     assert list(parts).index("decode_bench") < list(parts).index("stream_check")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["logs.tar.gz", "report.md", "results.json"]
     assert (tmp_path / "out/report.md").read_text() == done.stdout
@@ -166,7 +165,7 @@ def test_parts_that_do_not_exist_are_refused(run):
 
 def test_the_limits_of_a_call_fit_into_its_budget():
     parts = re.findall(r"^(\d) (\w+) +(\d+) ", RUN.read_text(), re.M)
-    assert len(parts) == 13
+    assert len(parts) == 12
     for call in "123":
         assert 0 < sum(int(seconds) for its, _, seconds in parts if its == call) <= 540
 
