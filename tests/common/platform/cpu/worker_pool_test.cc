@@ -97,8 +97,8 @@ TEST_P(WorkerPoolShapes, BothKindsOfRunsInTurn) {
   WorkerPool pool(GetParam());
   std::vector<int64_t> numbers(40, 0);
   int64_t expected = 0;
-  for (int round = 0; round < 3000; ++round) {
-    if (round % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int round = 0; round < 600; ++round) {
+    if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (round % 3 == 0) {
       pool.Run(40, [&](int64_t i, int) { numbers[static_cast<size_t>(i)] += 1; });
       ++expected;
@@ -220,10 +220,10 @@ TEST_P(WorkerPoolShapes, AnyNumberOfActiveWorkersBetweenRuns) {
   std::vector<int64_t> numbers(40, 0);
   std::atomic<int> strangers{0};
   int64_t expected = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 600; ++round) {
     const int active = pool.domains() + round * 7 % (pool.threads() - pool.domains() + 1);
     pool.SetActiveThreads(active);
-    if (round % 300 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const auto check = [&](int worker) {
       if (worker >= active) strangers.fetch_add(1, std::memory_order_relaxed);
     };
