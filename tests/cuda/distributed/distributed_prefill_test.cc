@@ -99,7 +99,9 @@ class RanksSubject {
     std::vector<device::Device*> all;
     for (int rank = 0; rank < ranks; ++rank) all.push_back(devices.emplace_back(Open(rank)).get());
     new_group_ = NewPeerRankGroup;
-    return collective::CheckPeers(all);
+    const absl::Status peers = collective::CheckPeers(all);
+    EXPECT_TRUE(peers.ok() || all.front()->name() != all.back()->name()) << "ranks of one GPU: " << peers;
+    return peers;
   }
 
   RanksResult OnOneDevice(std::span<const int32_t> tokens) {
