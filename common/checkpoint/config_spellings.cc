@@ -20,8 +20,10 @@ constexpr char kScaling[] = "rope_scaling";
 // Names of one setting. Publishers and versions of the reference library prefer different ones.
 constexpr std::initializer_list<const char*> kExpertCounts = {"n_routed_experts", "num_experts", "num_local_experts"};
 constexpr std::initializer_list<const char*> kDTypes = {"torch_dtype", "dtype"};
+constexpr std::initializer_list<const char*> kQuantizations = {"quantization_config", "compression_config"};
 // Settings of all that a wrapper around a text model may keep beside text_config.
-constexpr const char* kWrapperKeys[] = {"quantization_config", "tie_word_embeddings", "torch_dtype", "dtype"};
+constexpr const char* kWrapperKeys[] = {"quantization_config", "compression_config", "tie_word_embeddings",
+                                        "torch_dtype", "dtype"};
 
 // Null if the setting is absent or null.
 const json* Present(const json& object, const char* key) {
@@ -115,6 +117,11 @@ absl::StatusOr<ConfigDocument> InOneSpelling(json document) {
   MOE_RETURN_IF_ERROR(OneValue(config.json, kDTypes, config.label).status());
   MOE_ASSIGN_OR_RETURN(const json experts, OneValue(config.json, kExpertCounts, config.label));
   for (const char* const name : kExpertCounts) config.json[name] = experts;
+  MOE_ASSIGN_OR_RETURN(json quantization, OneValue(config.json, kQuantizations, config.label));
+  if (quantization.is_object() && quantization.value("quant_method", json()) == "compressed_tensors") {
+    quantization["quant_method"] = "compressed-tensors";
+  }
+  config.json["quantization_config"] = std::move(quantization);
   for (const char* const holder : {kParameters, kScaling}) {
     for (const char* const key : {"rope_theta", "partial_rotary_factor"}) {
       MOE_RETURN_IF_ERROR(LiftFromRope(config.json, holder, key, config.label));

@@ -1,6 +1,7 @@
 #include "common/checkpoint/inventory.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <string_view>
@@ -68,6 +69,9 @@ constexpr std::pair<std::string_view, const char*> kLeftOver[] = {
     {".g_idx", "an order of inputs without a weight"},
     {".weight_g_idx", "an order of columns is not supported; get the model without it"},
 };
+
+// The greatest bias that is read, to see whether it is zero: that of 2M rows in F64.
+constexpr int64_t kMaxBiasBytes = int64_t{16} << 20;
 
 // The layer of "model.layers.<n>.…", or -1.
 int64_t LayerOf(std::string_view name) {
@@ -343,6 +347,11 @@ class Inventory {
         sum = {group, sum.tensors + 1, sum.bytes + ref.info->bytes};
       } else if (known != std::end(kLeftOver)) {
         left_over.emplace(name, known->second);
+      } else if (IsBiasOfClaimed(name)) {
+        constexpr char kGroup[] = "biases of zero";
+        SkippedTensors& sum = groups[kGroup];
+        sum = {kGroup, sum.tensors + 1, sum.bytes + ref.info->bytes};
+        if (!IsZero(ref)) left_over.emplace(name, "a bias where this family has none; get the model without it");
       } else {
         unknown.push_back(name);
       }
@@ -355,6 +364,25 @@ class Inventory {
     warnings->push_back(absl::StrCat(checkpoint_.dir(), ": ", unknown.size(),
                                      " tensor(s) that the model does not use are ignored, the first is ",
                                      text::Quoted(*std::min_element(unknown.begin(), unknown.end()))));
+  }
+
+  bool IsBiasOfClaimed(std::string_view name) const {
+    constexpr std::string_view kBias = ".bias";
+    if (!name.ends_with(kBias)) return false;
+    const std::string stem(name.substr(0, name.size() - kBias.size()));
+    return std::ranges::any_of(std::array{".weight", ".weight_packed", ".qweight"}, [&](const char* end) {
+      const TensorRef* const weight = checkpoint_.Find(stem + end);
+      return weight != nullptr && claimed_.contains(weight->info);
+    });
+  }
+
+  // False also if it cannot be read. GPTQ's tools write a bias of zeros for every layer.
+  bool IsZero(const TensorRef& ref) const {
+    if (ref.info->bytes > kMaxBiasBytes) return false;
+    std::string bytes(ref.info->bytes, '\1');
+    const absl::Status read =
+        checkpoint_.shards()[ref.shard].ReadAt(ref.info->file_offset, bytes.data(), std::ssize(bytes));
+    return read.ok() && std::ranges::all_of(bytes, [](char byte) { return byte == 0; });
   }
 
   const Checkpoint& checkpoint_;

@@ -53,7 +53,8 @@ struct SkippedTensors {
 inline constexpr char kPredictionGroup[] = "multi-token prediction";  // a group's name
 
 // Pairs every tensor of the segment that is not derived, in the order of SegmentTensors, with its place in the
-// checkpoint (tensor_lookup.h says where it may be); reads only headers, and quantization_config. Types: linear layers
+// checkpoint (tensor_lookup.h says where it may be); reads only headers, quantization_config, and biases that
+// the family does not have, which must be zero. Types: linear layers
 // are FP8, BF16, F16, I8 or a format of blocks (block_format.h), also as codes and scales in two tensors, but FP8, BF16
 // or F16 in the segment where keys are transposed; embedding and head are BF16, F16 or blocks. The rest becomes F32, so
 // it may be of any type that F32 holds exactly: F32, BF16, F16. INVALID_ARGUMENT lists up to ten problems: missing

@@ -27,6 +27,8 @@ constexpr char kMxfp4Format[] = "mxfp4-pack-quantized";
 constexpr char kInt8Format[] = "int-quantized";
 constexpr char kInt8Method[] = "w8a8_int8";
 
+constexpr char kAutoRound[] = "auto-round";
+
 constexpr int64_t kMaxGroup = int64_t{1} << 30;
 
 // Methods that people look for, and what their weights need that no format of this engine has.
@@ -35,7 +37,6 @@ struct Missing {
   const char* needs;
 };
 constexpr Missing kMissing[] = {
-    {"auto-round", "a format that varies; it exports models as auto_awq and auto_gptq, too"},
     {"bitsandbytes", "tables of codes, and scales of scales"},
 };
 
@@ -161,7 +162,8 @@ Quantization ReadCompressedTensors(JsonFields& quantization) {
   RefuseUnlessEmpty(quantization, "moe_sparsity_config", "a number of experts that differs by layer");
   JsonFields sparsity = quantization.Sub("sparsity_config");
   sparsity.OneOf("format", {"dense"});
-  quantization.OneOf("quantization_status", {"compressed"});
+  // Tools have called files with packed weights "frozen". The files say what is packed (inventory.h).
+  quantization.OneOf("quantization_status", {"compressed", "frozen"});
   const std::string format = quantization.StringOr("format", "");
   JsonFields groups = quantization.Sub("config_groups");
   if (groups.object().empty()) quantization.Fail("config_groups", "missing or empty");
@@ -213,6 +215,18 @@ Quantization ReadGptq(JsonFields& quantization) {
           .ordered = quantization.BoolOr("desc_act", false)};
 }
 
+// AutoRound packs as its export format says, which may be another tool's.
+Quantization ReadAutoRound(JsonFields& quantization) {
+  constexpr char kPacking[] = "packing_format", kAsGptq[] = "auto_round:auto_gptq", kAsAwq[] = "auto_round:auto_awq";
+  const std::string packing = quantization.StringOr(kPacking, "");
+  if (packing == kAsGptq) return ReadGptq(quantization);
+  if (packing == kAsAwq) return ReadAwq(quantization);
+  quantization.Unsupported(kPacking, absl::StrCat(packing.empty() ? "missing, which" : text::Quoted(packing),
+                                                  " is not supported (supported: ", kAsGptq, ", ", kAsAwq,
+                                                  "); export the model as auto_awq or auto_gptq"));
+  return {};
+}
+
 }  // namespace
 
 std::optional<DType> Int4Format(const Int4Groups& groups, int64_t cols, bool bf16_scales) {
@@ -242,7 +256,7 @@ Quantization ReadQuantization(JsonFields& config) {
                        absl::StrCat("\"", missing.method, "\" is not supported: its weights need ", missing.needs,
                                     "; get the model in BF16 or FP8, or as AWQ, GPTQ or compressed-tensors"));
   }
-  fields.OneOf("quant_method", {"fp8", "compressed-tensors", "awq", "gptq", "mxfp4", kInt8Method});
+  fields.OneOf("quant_method", {"fp8", "compressed-tensors", "awq", "gptq", kAutoRound, "mxfp4", kInt8Method});
   if (!fields.ok()) return {};
   const std::string method = fields.StringOr("quant_method", "");
   Quantization quantization;
@@ -250,6 +264,7 @@ Quantization ReadQuantization(JsonFields& config) {
   if (method == "compressed-tensors") quantization = ReadCompressedTensors(fields);
   if (method == "awq") quantization = ReadAwq(fields);
   if (method == "gptq") quantization = ReadGptq(fields);
+  if (method == kAutoRound) quantization = ReadAutoRound(fields);
   if (method == kInt8Method) {
     ReadInt8Method(fields);
     quantization.int8 = true;

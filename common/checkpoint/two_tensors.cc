@@ -137,6 +137,10 @@ TwoTensorsCheck CheckInt4(const std::vector<int64_t>& shape, const PartsOfWeight
     return {.problem = "zero points of experts in one tensor are not supported; save the experts one by one",
             .end = kPacked.zeros};
   }
+  if (parts.zeros->dtype_name == "I8") {
+    return {.problem = "zero points in I8 are not supported; save the model with a compressed-tensors that packs them",
+            .end = kPacked.zeros};
+  }
   const std::vector<int64_t> eight_rows = {CeilDiv(shape.front(), 8), GroupsOfRow(*found, cols)};
   if (std::string problem = OtherWords(*parts.zeros, eight_rows); !problem.empty()) {
     return {.problem = std::move(problem), .end = kPacked.zeros};

@@ -368,6 +368,23 @@ TEST_F(InventoryTest, OtherPrecisionsThatAreFine) {
   EXPECT_TRUE(Check(tensors).ok());
 }
 
+// GPTQ's tools write a bias for every layer. Zeros change nothing; of others the model would compute something else.
+TEST_F(InventoryTest, BiasesThatTheFamilyDoesNotHave) {
+  const std::string name = "model.layers.1.mlp.experts.3.up_proj.bias";
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  tensors.Add(name, "F16", {32});
+  EXPECT_TRUE(Check(tensors).ok());
+  EXPECT_THAT(warnings_, IsEmpty());
+  ASSERT_EQ(skipped_.size(), 1u);
+  EXPECT_EQ(skipped_[0].group, "biases of zero");
+  EXPECT_EQ(skipped_[0].tensors, 1);
+  EXPECT_EQ(skipped_[0].bytes, 64);
+  tensors.Add(name, "F16", {32}, std::string(63, '\0') + '\1');
+  Refuse(tensors, {"1 problem", "'" + name + "'", "a bias where this family has none; get the model without it"});
+  tensors.Remove(name).Add("model.layers.1.input_layernorm.bias", "BF16", {1}, std::string(2, '\1'));
+  Refuse(tensors, {"'model.layers.1.input_layernorm.bias'", "a bias where this family has none"});
+}
+
 TEST_F(InventoryTest, MissingTensorsAreNamedExactly) {
   SafetensorsBuilder tensors = TinyTensors(spec_);
   tensors.Remove("model.layers.1.mlp.experts.3.up_proj.weight").Remove("lm_head.weight");

@@ -148,13 +148,36 @@ TEST(QuantizationConfig, Gptq) {
   refuse("group_size", 100, "100 is not supported");
 }
 
+// AutoRound's own name over the packing of two others.
+TEST(QuantizationConfig, AutoRound) {
+  json config = {{"quant_method", "auto-round"},
+                 {"packing_format", "auto_round:auto_gptq"},
+                 {"bits", 4},
+                 {"group_size", 128},
+                 {"sym", true},
+                 {"data_type", "int"},
+                 {"autoround_version", "0.5.1"}};
+  auto parsed = Parse(config);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->by_input, ByInput::kGptq);
+  EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{128, true}));
+  config["packing_format"] = "auto_round:auto_awq";
+  parsed = Parse(config);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->by_input, ByInput::kAwq);
+  config["packing_format"] = "auto_round:exllamav2";
+  ExpectError(Parse(config).status(), kUnimplemented,
+              {"config.json: quantization_config: packing_format: 'auto_round:exllamav2' is not supported (supported: "
+               "auto_round:auto_gptq, auto_round:auto_awq); export the model as auto_awq or auto_gptq"});
+  config.erase("packing_format");
+  ExpectError(Parse(config).status(), kUnimplemented, {"packing_format: missing, which is not supported"});
+}
+
 TEST(QuantizationConfig, MethodsThatNeedMoreThanTheFormatsHave) {
-  ExpectError(Parse({{"quant_method", "auto-round"}, {"bits", 4}}).status(), kUnimplemented,
-              {"config.json: quantization_config: quant_method: \"auto-round\" is not supported",
-               "exports models as auto_awq", "get the model in BF16 or FP8"});
   ExpectError(Parse({{"quant_method", "bitsandbytes"}}).status(), kUnimplemented, {"\"bitsandbytes\"", "tables"});
-  ExpectError(Parse({{"quant_method", "hqq"}}).status(), kUnimplemented,
-              {"\"hqq\" is not supported (supported: fp8, compressed-tensors, awq, gptq, mxfp4, w8a8_int8)"});
+  ExpectError(
+      Parse({{"quant_method", "hqq"}}).status(), kUnimplemented,
+      {"\"hqq\" is not supported (supported: fp8, compressed-tensors, awq, gptq, auto-round, mxfp4, w8a8_int8)"});
 }
 
 TEST(QuantizationConfig, RefusesOtherGroups) {
@@ -215,8 +238,8 @@ TEST(QuantizationConfig, RefusesOtherGroups) {
         config["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
       },
       kUnimplemented, "sparsity_config: format: \"sparse-24-bitmask\" is not supported");
-  refuse([](json& config) { config["quantization_status"] = "frozen"; }, kUnimplemented,
-         "quantization_status: \"frozen\" is not supported (supported: compressed)");
+  refuse([](json& config) { config["quantization_status"] = "calibration"; }, kUnimplemented,
+         "quantization_status: \"calibration\" is not supported (supported: compressed, frozen)");
 }
 
 // As llm-compressor writes W8A8.
@@ -230,6 +253,25 @@ json Int8() {
                   "strategy": "channel", "symmetric": true, "type": "int"}}},
     "format": "int-quantized", "ignore": ["lm_head", "re:.*kv_b_proj"], "kv_cache_scheme": null,
     "quant_method": "compressed-tensors", "quantization_status": "compressed"})");
+}
+
+// As models that were compressed in memory were saved, also under the first names of the method and of its settings.
+TEST(QuantizationConfig, OlderNames) {
+  json config = Int8();
+  config["quantization_status"] = "frozen";
+  EXPECT_TRUE(Parse(config)->int8);
+  config["quant_method"] = "compressed_tensors";
+  EXPECT_TRUE(Parse(config)->int8);
+  auto parsed = checkpoint::ParseQuantization(json({{"compression_config", config}}).dump());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_TRUE(parsed->int8);
+  parsed =
+      checkpoint::ParseQuantization(json({{"compression_config", config}, {"quantization_config", config}}).dump());
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  parsed =
+      checkpoint::ParseQuantization(json({{"compression_config", config}, {"quantization_config", Int8()}}).dump());
+  ExpectError(parsed.status(), kInvalid,
+              {"config.json: compression_config: an object contradicts quantization_config = an object"});
 }
 
 TEST(QuantizationConfig, Int8) {

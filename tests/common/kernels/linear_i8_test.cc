@@ -70,13 +70,14 @@ Layer MakeLayer(int64_t index) {
   layer.rows = 1 + static_cast<int64_t>(RandomBits(seed, 0) % 150);
   layer.cols = 1 + static_cast<int64_t>(RandomBits(seed, 1) % 600);
   layer.tokens = 1 + static_cast<int64_t>(RandomBits(seed, 2) % 9);
-  if (index % 50 == 0) layer.rows = 3, layer.cols = 18432, layer.tokens = 2;
+  const bool wide = index % 50 == 0;
+  if (wide) layer.rows = 3, layer.cols = 28672, layer.tokens = 2;
   if (index % 50 == 1) layer.rows = 70, layer.cols = 640, layer.tokens = 131;
-  const int64_t kind = index % 5;
+  const int64_t kind = wide ? index / 50 % 5 : index % 5;
   std::vector<uint8_t> codes;
   for (int64_t i = 0; i < layer.rows * layer.cols; ++i) {
     auto code = static_cast<uint8_t>(RandomBits(seed + 1, i));
-    if (kind == 1) code = 0x80;
+    if (kind == 1) code = wide ? 0x80 | (code & 31) : 0x80;
     if (kind == 2) code = code >= 0x80 ? 0x80 : 0x7f;
     codes.push_back(code);
   }
