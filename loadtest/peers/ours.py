@@ -63,16 +63,19 @@ class Moestro:
             time.sleep(POLL_SECONDS)
         raise PeerError(f"--model {self.model}: not loaded after {self.settings.timeout:.0f} s; use --timeout")
 
-    def turn(self):
-        """Tokens a second of one turn, and what was measured beside them."""
+    def report(self):
+        """What a run of `moestro bench-model` prints."""
         s = self.settings
-        return self.parse(run("--bin", [self.cli, "bench-model", "--segment", self.segment, "--threads", s.threads,
+        return json.loads(run("--bin", [self.cli, "bench-model", "--segment", self.segment, "--threads", s.threads,
                                         "--repetitions", s.repetitions, "--prompt", s.prompt, "--decode", s.decode,
                                         "--int8-activations", s.int8_activations],
                               s.cores, timeout=s.timeout))
 
-    def parse(self, text):
-        report = json.loads(text)
+    def turn(self):
+        """Tokens a second of one turn, and what was measured beside them."""
+        return self.read(self.report())
+
+    def read(self, report):
         self.machine = report["machine"]
         self.facts = {key: report[key] for key in ("date", "decode_token_bytes", "experts_token_bytes",
                                                    "prompt_operations")}

@@ -37,6 +37,8 @@ constexpr InputCoding CodingOf(DType type, Int8Activations setting) {
   return taken ? coding : InputCoding::kNone;
 }
 
+// ggml codes 32 inputs at once for weights of 8 bits, 256 for K-quants. One length for all formats keeps one form of
+// coded rows: 128 is a multiple of every sub-block (16 to 128 weights), and rounds finer than 256.
 inline constexpr int64_t kCodeSpan = 128;
 inline constexpr int64_t kCodedRowAlignment = 64;
 

@@ -11,8 +11,8 @@
 namespace moestro::bench {
 namespace {
 
-constexpr double kGqaTarget = 0.8;  // of read bandwidth
-constexpr double kMlaTarget = 0.7;  // of the dot-product rate
+constexpr double kGqaTarget = 0.85;  // of read bandwidth
+constexpr double kMlaTarget = 0.73;  // of the dot-product rate
 
 // DeepSeek-V3's absorbed form: all heads read the same 512 + 64 elements of a token, whose first 512 are also its
 // value.

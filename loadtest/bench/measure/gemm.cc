@@ -1,4 +1,4 @@
-// GEMM with weights from DRAM, all cores. Only FP8 and BF16 have targets.
+// GEMM with weights from DRAM, all cores.
 #include <optional>
 #include <span>
 #include <string>
@@ -17,9 +17,21 @@ namespace {
 // The least tasks in one run of the worker pool. At its end some workers wait for others; many tasks make that cheap.
 constexpr int64_t kTasksPerThread = 64;
 
+// Of the rate of dot products, from this many tokens on: formats of blocks, whose codes take instructions beside.
+constexpr int64_t kTargetTokens = 128;
+constexpr double kBlocksTarget = 0.85, kCodedTarget = 0.70;
+
+std::optional<double> TargetFrom(int64_t tokens, double target) {
+  return tokens >= kTargetTokens ? std::optional(target) : std::nullopt;
+}
+
+std::optional<double> TargetOf(DType dtype, const TokenTarget& tokens) {
+  if (IsBlockFormat(dtype)) return TargetFrom(tokens.tokens, kBlocksTarget);
+  return dtype == DType::kF16 ? std::nullopt : std::optional(tokens.target);
+}
+
 absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape& shape, const TokenTarget& tokens) {
-  const bool has_target = dtype == DType::kF8E4M3 || dtype == DType::kBF16;
-  const auto target = has_target ? std::optional(tokens.target) : std::nullopt;
+  const auto target = TargetOf(dtype, tokens);
   MOE_RETURN_IF_ERROR(context.weights.Prepare(dtype));
   LinearWalk walk(context, dtype, shape, tokens.tokens, WalkInputs::kBf16);
   const int64_t groups = PaddedRows(shape.rows) / kRowGroup;
@@ -70,7 +82,7 @@ absl::StatusOr<Findings> MeasureCoded(BenchContext& context, DType dtype, const 
       MakeRow(WalkName(dtype, WalkInputs::kCoded) + " " + shape.ToString() + ", " + std::to_string(tokens) + " tokens",
               context.pool.threads(), "GFLOP/s", series[1],
               "2 operations for each weight and token, " + std::to_string(matrices) + " matrices after one another");
-  CompareRates(series[1], bytes ? kByteDotRate : kVectorDotRate, series[0], std::nullopt, &row);
+  CompareRates(series[1], bytes ? kByteDotRate : kVectorDotRate, series[0], TargetFrom(tokens, kCodedTarget), &row);
   return OneRow(std::move(row));
 }
 

@@ -304,7 +304,8 @@ TEST_F(TwoTensorsTest, ZeroPoints) {
   tensors.Add(up + "_zero_point", "I32", {128, 1});
   Refuse(tensors, {"'" + up + "_zero_point'", "shape [128, 1], expected [16, 8]"});
   tensors.Add(up + "_zero_point", "I8", {16, 8});
-  Refuse(tensors, {"'" + up + "_zero_point'", "zero points in I8 are not supported; save the model with a compressed-tensors"});
+  Refuse(tensors,
+         {"'" + up + "_zero_point'", "zero points in I8 are not supported; save the model with a compressed-tensors"});
 }
 
 // Blocks cannot be transposed.

@@ -17,6 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "loadtest/peers"))
 
 import compare  # noqa: E402
+import formats  # noqa: E402
 import llama_bench  # noqa: E402
 import model_file  # noqa: E402
 import ours  # noqa: E402
@@ -82,12 +83,12 @@ class ParseTest(unittest.TestCase):
 
     def test_our_side(self):
         side = ours.Moestro.__new__(ours.Moestro)
-        self.assertEqual(side.parse(json.dumps(OURS)), {"read_bytes_per_second": 2e10, "prompt": 256.0, "decode": 64.0,
+        self.assertEqual(side.read(OURS), {"read_bytes_per_second": 2e10, "prompt": 256.0, "decode": 64.0,
                                                         "experts_prompt": 1024.0, "experts_decode": 256.0})
         self.assertEqual(side.machine, MACHINE)
         dense = {**OURS, "repetitions": [{**r, "experts_prompt_seconds": 0, "experts_decode_seconds": 0}
                                          for r in OURS["repetitions"]]}
-        self.assertNotIn("experts_decode", side.parse(json.dumps(dense)))
+        self.assertNotIn("experts_decode", side.read(dense))
 
 
 class GgufTest(unittest.TestCase):
@@ -253,6 +254,22 @@ class WholeTest(unittest.TestCase):
         self.assertIn("no peer: give --llama-bench", self.compare()[2])
         self.model.write_bytes(b"GGUF")
         self.assertIn("not a file in GGUF", self.compare("--llama-bench", self.peer("exit 0"))[2])
+
+    def test_formats(self):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = formats.main(["--bin", str(BIN), "--weights", "fp8,q8_0", "--quick", "--repetitions", "1", "--prompt",
+                                 "16", "--decode", "4", "--threads", "1", "--models", str(self.folder / "models")])
+        self.assertEqual(code, 0, err.getvalue())
+        rows = [line for line in out.getvalue().splitlines() if line.startswith(("| fp8", "| q8_0"))]
+        self.assertEqual([row.split(" | ")[:2] for row in rows],
+                         [["| fp8", "as published"], ["| q8_0", "as published"], ["| q8_0", "coded"]])
+        self.assertTrue((self.folder / "models/q8_0.gguf").exists())
+
+    def test_formats_that_are_unknown(self):
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as err:
+            formats.main(["--weights", "q3_k"])
+        self.assertIn("q3_k: use some of fp8,bf16", err.getvalue())
 
 
 if __name__ == "__main__":
