@@ -1,5 +1,7 @@
 #include "common/device/signals.h"
 
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "common/base/status.h"
 
@@ -10,11 +12,17 @@ RunSignals::RunSignals(Device& device, std::span<const int64_t> most) : device_(
 }
 
 void RunSignals::Add(size_t counter) {
-  const double now = device_.Now();
-  MutexLock lock(mutex_);
   Counter& of = counters_[counter];
-  of.seconds[static_cast<size_t>(of.count++)] = now;
-  changed_.notify_all();
+  const int64_t count = of.count.load(std::memory_order_relaxed);
+  of.seconds[static_cast<size_t>(count)] = device_.Now();
+  // This store and load, and those of a thread that begins to wait, are in one order: one of both sees the other.
+  of.count.store(count + 1);
+  if (count + 1 < of.awaited.load()) return;
+  {
+    MutexLock lock(mutex_);  // such a thread holds it until it waits
+    of.awaited = kNobody;
+  }
+  of.reached.notify_all();
 }
 
 absl::Status RunSignals::WaitFor(size_t counter, int64_t index) {
@@ -22,37 +30,37 @@ absl::Status RunSignals::WaitFor(size_t counter, int64_t index) {
 }
 
 absl::Status RunSignals::WaitFor(size_t counter, int64_t index, Poll poll) {
-  double seconds = 0;
-  {
+  Counter& of = counters_[counter];
+  if (of.count <= index || stopped_) {
     MutexLock lock(mutex_);
-    const Counter& of = counters_[counter];
-    const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !status_.ok() || of.count > index; };
-    while (!changed_.wait_for(lock, kPoll, over)) {
+    const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      if (!status_.ok()) return true;
+      of.awaited = std::min(of.awaited.load(), index + 1);
+      return of.count > index;
+    };
+    while (!of.reached.wait_for(lock, kPoll, over)) {
       lock.unlock();
       if (const absl::Status status = poll(); !status.ok()) Fail(status);
       lock.lock();
     }
     if (!status_.ok()) return status_;
-    seconds = of.seconds[static_cast<size_t>(index)];
   }
-  device_.AdvanceTo(seconds);
+  device_.AdvanceTo(of.seconds[static_cast<size_t>(index)]);
   return absl::OkStatus();
 }
 
-int64_t RunSignals::count(size_t counter) const {
-  MutexLock lock(mutex_);
-  return counters_[counter].count;
-}
+int64_t RunSignals::count(size_t counter) const { return counters_[counter].count; }
 
 void RunSignals::Fail(const absl::Status& status) {
   MOE_CHECK(!status.ok());
   MutexLock lock(mutex_);
   if (status_.ok()) status_ = status;
   stopped_ = true;
-  changed_.notify_all();
+  for (Counter& each : counters_) each.reached.notify_all();
 }
 
 absl::Status RunSignals::status() const {
+  if (!stopped_) return absl::OkStatus();
   MutexLock lock(mutex_);
   return status_;
 }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -22,7 +23,7 @@ class RunSignals {  // thread-safe
   // A counter for each element, which is the most that it counts. The device must outlive it.
   RunSignals(Device& device, std::span<const int64_t> most);
 
-  // One more. The time of the calling thread goes with it.
+  // One more. The time of the calling thread goes with it. A counter is that of one thread.
   void Add(size_t counter);
   // Until the counter is above `index`. The status of the failure if there is or was one. `poll`, if given, is asked
   // every few milliseconds; its error becomes the run's failure.
@@ -40,15 +41,19 @@ class RunSignals {  // thread-safe
  private:
   static constexpr std::chrono::milliseconds kPoll{10};
 
+  // A simulated run signals a million times a second: so neither a signal that nobody waits for nor a wait that is over
+  // takes the mutex, and a signal wakes only threads that it lets go on.
   struct Counter {
-    int64_t count = 0;
-    std::vector<double> seconds;  // of each count
+    std::atomic<int64_t> count = 0;
+    std::vector<double> seconds;             // of each count; written before it
+    std::atomic<int64_t> awaited = kNobody;  // the least count that lets a waiting thread go on
+    Condition reached;
   };
+  static constexpr int64_t kNobody = std::numeric_limits<int64_t>::max();
 
   Device& device_;
   mutable Mutex mutex_;
-  Condition changed_;
-  std::vector<Counter> counters_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Counter> counters_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> stopped_ = false;
 };

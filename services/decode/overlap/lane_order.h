@@ -37,14 +37,20 @@ class LaneOrder {
   }
   // The lane's turn is over.
   void Pass(int lane) {
-    MutexLock lock(mutex_);
-    PassFrom(lane);
+    {
+      MutexLock lock(mutex_);
+      PassFrom(lane);
+    }
+    changed_.notify_all();  // without the mutex, which the other lane would wait for
   }
   // The lane takes no more turns in this step; if it has one it is over. May be called again.
   void Leave(int lane) {
-    MutexLock lock(mutex_);
-    present_[static_cast<size_t>(lane)] = false;
-    if (next_ == lane) PassFrom(lane);
+    {
+      MutexLock lock(mutex_);
+      present_[static_cast<size_t>(lane)] = false;
+      if (next_ == lane) PassFrom(lane);
+    }
+    changed_.notify_all();
   }
 
  private:
@@ -57,7 +63,6 @@ class LaneOrder {
         break;
       }
     }
-    changed_.notify_all();
   }
 
   device::Device& device_;
