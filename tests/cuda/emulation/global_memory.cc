@@ -1,6 +1,7 @@
 #include "tests/cuda/emulation/global_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -11,14 +12,34 @@ GlobalMemory& GlobalMemory::Get() {
   return memory;
 }
 
+template <typename Note>
+void GlobalMemory::ForEach(Buffer& buffer, size_t begin, size_t end, bool writes, const Note& note) {
+  for (size_t i = begin; i < end;) {
+    const size_t first = i / kGranule * kGranule, stop = std::min(end, first + kGranule);
+    Writer& granule = buffer.granules[first / kGranule];
+    if (granule != kSplit && (!writes || stop - i == kGranule)) {
+      if (!note(granule, i)) return;
+      i = stop;
+      continue;
+    }
+    Writer* const bytes = &buffer.by_byte[first];
+    if (granule != kSplit) std::fill_n(bytes, kGranule, std::exchange(granule, kSplit));
+    for (; i < stop; ++i) {
+      if (!note(bytes[i - first], i)) return;
+    }
+    const bool is_last = stop == first + kGranule;  // most are written in order
+    if (writes && is_last && std::equal(bytes + 1, bytes + kGranule, bytes)) granule = *bytes;
+  }
+}
+
 void GlobalMemory::Add(const void* address, int64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
-  buffers_[begin] = {begin,
-                     bytes,
-                     false,
-                     true,
-                     std::vector<uint32_t>(static_cast<size_t>(bytes)),
-                     std::vector<uint8_t>(static_cast<size_t>(bytes))};
+  const size_t granules = (static_cast<size_t>(bytes) + kGranule - 1) / kGranule;
+  // Pages that nobody touches take no memory.
+  auto* const by_byte = static_cast<Writer*>(std::calloc(std::max(granules, size_t{1}) * kGranule, sizeof(Writer)));
+  MOE_CHECK(by_byte != nullptr);
+  buffers_[begin] = {
+      begin, bytes, false, true, std::vector<Writer>(granules), std::unique_ptr<Writer[], Free>(by_byte)};
 }
 
 void GlobalMemory::Remove(const void* address) {
@@ -43,7 +64,10 @@ void GlobalMemory::Fill(const void* address, int64_t bytes) {
   Buffer& buffer = std::prev(after)->second;
   const uint64_t offset = begin - buffer.begin;
   MOE_CHECK(offset + static_cast<uint64_t>(bytes) <= static_cast<uint64_t>(buffer.bytes));
-  std::fill_n(buffer.writers.begin() + static_cast<int64_t>(offset), bytes, kHost);
+  ForEach(buffer, offset, offset + static_cast<uint64_t>(bytes), /*writes=*/true, [](Writer& writer, size_t) {
+    writer = {.block = kHost};
+    return true;
+  });
 }
 
 std::string GlobalMemory::Outside(uintptr_t address, int64_t bytes, Access access) const {
@@ -75,23 +99,26 @@ std::string GlobalMemory::Check(const void* address, int64_t bytes, Access acces
     if (!inside(latest_)) return Outside(begin, bytes, access);
   }
   if (latest_->is_host) return access == Access::kRead || latest_->is_writable ? "" : Outside(begin, bytes, access);
-  for (size_t i = begin - latest_->begin, end = i + static_cast<size_t>(bytes); i < end; ++i) {
-    uint32_t& writer = latest_->writers[i];
-    uint8_t& atomic = latest_->atomic[i];
-    if (writer >= first_block && writer != block && !(atomic != 0 && access == Access::kAtomic)) {
-      return std::string(access == Access::kRead ? "read" : "write") + " of global memory that another block of the " +
-             "same launch has written, byte " + std::to_string(i) + " of a buffer of " +
-             std::to_string(latest_->bytes) + " bytes";
+  std::string wrong;
+  const size_t first = begin - latest_->begin;
+  ForEach(*latest_, first, first + static_cast<size_t>(bytes), access != Access::kRead, [&](Writer& writer, size_t i) {
+    const auto fault = [&](const char* what) {
+      wrong = std::string(what) + ", byte " + std::to_string(i) + " of a buffer of " + std::to_string(latest_->bytes) +
+              " bytes";
+      return false;
+    };
+    if (writer.block >= first_block && writer.block != block && !(writer.atomic != 0 && access == Access::kAtomic)) {
+      return fault(access == Access::kRead
+                       ? "read of global memory that another block of the same launch has written"
+                       : "write of global memory that another block of the same launch has written");
     }
-    if (access != Access::kWrite && writer == kNobody) {
-      return "read of global memory that nobody has written, byte " + std::to_string(i) + " of a buffer of " +
-             std::to_string(latest_->bytes) + " bytes";
+    if (access != Access::kWrite && writer.block == kNobody) {
+      return fault("read of global memory that nobody has written");
     }
-    if (access == Access::kRead) continue;
-    writer = block;
-    atomic = access == Access::kAtomic ? 1 : 0;
-  }
-  return {};
+    if (access != Access::kRead) writer = {.block = block, .atomic = access == Access::kAtomic ? 1u : 0u};
+    return true;
+  });
+  return wrong;
 }
 
 }  // namespace moestro::emulation

@@ -1,9 +1,12 @@
 // The existing buffers of device memory, and the blocks that wrote them in the current launch; host memory that kernels
-// may read and write.
+// may read and write. Most accesses are to whole granules of 16 bytes that were written together, of which there is one
+// record: a record for each byte would keep memory itself out of the caches.
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,14 +37,32 @@ class GlobalMemory {
   bool WasHost() const { return latest_ != nullptr && latest_->is_host; }
 
  private:
+  static constexpr size_t kGranule = 16;
+
+  struct Writer {
+    uint32_t block : 31 = kNobody;  // kNobody, kHost or a block's number
+    uint32_t atomic : 1 = 0;        // whether the write was
+
+    bool operator==(const Writer&) const = default;
+  };
+  static constexpr Writer kSplit = {.block = 0x7fffffff, .atomic = 1};  // each byte of a granule has its own
+
+  struct Free {
+    void operator()(Writer* writers) const { std::free(writers); }
+  };
   struct Buffer {
     uintptr_t begin = 0;
     int64_t bytes = 0;
-    bool is_host = false;  // then without writers
+    bool is_host = false;  // then nobody is noted
     bool is_writable = true;
-    std::vector<uint32_t> writers;  // by byte: kNobody, kHost or a block's number
-    std::vector<uint8_t> atomic;    // by byte: whether the write was atomic
+    std::vector<Writer> granules;
+    std::unique_ptr<Writer[], Free> by_byte;  // of granules that are split
   };
+
+  // note(writer, its offset), until false, for the bytes begin to end, or once for those of a granule with one writer.
+  // `writes`: it changes the writer.
+  template <typename Note>
+  static void ForEach(Buffer& buffer, size_t begin, size_t end, bool writes, const Note& note);
 
   std::string Outside(uintptr_t address, int64_t bytes, Access access) const;
 

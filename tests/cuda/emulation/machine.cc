@@ -69,6 +69,7 @@ struct Thread {
 struct Warp {
   uint32_t epoch = 0;
   int waiting = 0;
+  int first = 0;  // lane of those that wait
 };
 
 // What a lane passes to a product.
@@ -211,7 +212,7 @@ void EmulatedMachine::RunBlock() {
   std::memset(shared_, 0xff, static_cast<size_t>(shape_.shared_bytes));
   if (StaticSharedBytes() > 0) std::memset(__start_moestro_shared, 0xff, static_cast<size_t>(StaticSharedBytes()));
   threads_ = std::vector<Thread>(static_cast<size_t>(count));
-  warps_.assign(static_cast<size_t>(count / kWarpLanes), {block_epoch_, 0});
+  warps_.assign(static_cast<size_t>(count / kWarpLanes), {.epoch = block_epoch_});
   warp_groups_.assign(static_cast<size_t>(count / kGroupLanes), {});
   proxy_fences_.assign(static_cast<size_t>(count), 0);
   if (bank_use != nullptr) banks_.emplace(count / kWarpLanes);
@@ -353,13 +354,11 @@ void EmulatedMachine::Warp(const char* what, Site site, const void* in, void* ou
   self.site = site;
   self.in = in;
   self.out = out;
-  for (int i = 0; i < kWarpLanes; ++i) {
-    if (lanes[i].state != State::kAtWarpOperation) continue;
-    if (!SameName(lanes[i].what, what) || !SameSite(lanes[i].site, site)) {
-      Fail("is at " + std::string(what) + ", " + ToString(site) + ", but thread " + std::to_string(lanes[i].number) +
-           " of the same warp at " + lanes[i].what + ", " + ToString(lanes[i].site));
-    }
-    break;
+  if (warp.waiting == 0) warp.first = self.number % kWarpLanes;
+  const Thread& first = lanes[warp.first];
+  if (!SameName(first.what, what) || !SameSite(first.site, site)) {
+    Fail("is at " + std::string(what) + ", " + ToString(site) + ", but thread " + std::to_string(first.number) +
+         " of the same warp at " + first.what + ", " + ToString(first.site));
   }
   self.state = State::kAtWarpOperation;
   if (++warp.waiting < kWarpLanes) return Yield();

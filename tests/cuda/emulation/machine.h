@@ -82,7 +82,8 @@ void SyncWarp(Site site);
 
 // Where the running thread's stack begins; 0 if no thread runs.
 extern std::atomic<uintptr_t> running_stack;
-inline constexpr uintptr_t kStackBytes = 64 * 1024;
+// Not a power of two: what threads of a warp use most would then lie in the same few sets of the caches.
+inline constexpr uintptr_t kStackBytes = 64 * 1024 + 17 * 64;
 // Most accesses are to the thread's own stack, which needs no check. Any thread of the host may ask.
 inline bool IsOnStack(const void* address) {
   return reinterpret_cast<uintptr_t>(address) - running_stack.load(std::memory_order_relaxed) < kStackBytes;

@@ -25,12 +25,6 @@ double E4M3Value(uint32_t code) {
   return values[code];
 }
 
-float CutToFloat(double value) {
-  const float rounded = static_cast<float>(value);
-  if (std::isnan(value) || std::isinf(rounded) || std::fabs(double{rounded}) <= std::fabs(value)) return rounded;
-  return std::nextafterf(rounded, 0.0f);
-}
-
 namespace {
 
 double S8Value(uint32_t code) { return static_cast<int8_t>(code); }
@@ -38,32 +32,45 @@ double S8Value(uint32_t code) { return static_cast<int8_t>(code); }
 // Sums of products of bytes are exact in a double.
 int32_t CutToInt(double value) { return static_cast<int32_t>(static_cast<int64_t>(value)); }
 
+using Four [[gnu::vector_size(4 * sizeof(double))]] = double;  // columns of a row
+
+// sums [16, 8] += a [16, depth] b [depth, 8], a row's products in order.
+[[gnu::target_clones("avx2", "default")]] void AddProducts(const double* a, const Four* b, int depth, Four* sums) {
+  for (int row = 0; row < 16; ++row) {
+    Four left = sums[2 * row], right = sums[2 * row + 1];
+    for (int k = 0; k < depth; ++k) {
+      left += a[row * depth + k] * b[2 * k];
+      right += a[row * depth + k] * b[2 * k + 1];
+    }
+    sums[2 * row] = left;
+    sums[2 * row + 1] = right;
+  }
+}
+
 template <int kDepth, double (*kValue)(uint32_t), auto kCut, typename Sum>
 void Multiply(const void* const* ins, void* const* outs) {
   constexpr int kBits = 256 / kDepth;
   constexpr int kPerRegister = 32 / kBits;
   constexpr uint32_t kMask = (1u << kBits) - 1;
-  double a_matrix[16][kDepth], b_matrix[kDepth][8], sums[16][8];
+  double a_matrix[16][kDepth];
+  Four b_matrix[kDepth][2], sums[16][2];
   for (int lane = 0; lane < 32; ++lane) {
     const auto& in = *static_cast<const MmaInput<Sum>*>(ins[lane]);
     const int g = lane / 4, t = lane % 4;
     for (int r = 0; r < 4; ++r) {
-      sums[g + 8 * (r / 2)][2 * t + r % 2] = static_cast<double>(in.c[r]);
+      sums[g + 8 * (r / 2)][t / 2][t % 2 * 2 + r % 2] = static_cast<double>(in.c[r]);
       for (int i = 0; i < kPerRegister; ++i) {
         const int column = kDepth / 2 * (r / 2) + t * kPerRegister + i;
         a_matrix[g + 8 * (r % 2)][column] = kValue(in.a[r] >> (kBits * i) & kMask);
-        if (r < 2) b_matrix[kDepth / 2 * r + t * kPerRegister + i][g] = kValue(in.b[r] >> (kBits * i) & kMask);
+        if (r < 2)
+          b_matrix[kDepth / 2 * r + t * kPerRegister + i][g / 4][g % 4] = kValue(in.b[r] >> (kBits * i) & kMask);
       }
     }
   }
-  for (int row = 0; row < 16; ++row) {
-    for (int k = 0; k < kDepth; ++k) {
-      for (int column = 0; column < 8; ++column) sums[row][column] += a_matrix[row][k] * b_matrix[k][column];
-    }
-  }
+  AddProducts(a_matrix[0], b_matrix[0], kDepth, sums[0]);
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
-      static_cast<Sum*>(outs[lane])[i] = kCut(sums[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2]);
+      static_cast<Sum*>(outs[lane])[i] = kCut(sums[lane / 4 + 8 * (i / 2)][lane % 4 / 2][lane % 2 * 2 + i % 2]);
     }
   }
 }

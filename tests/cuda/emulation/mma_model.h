@@ -2,6 +2,7 @@
 // with hooks at every access, which cost more than the products.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -22,7 +23,17 @@ inline double Bf16Value(uint32_t bits) {
 }
 
 double E4M3Value(uint32_t code);
-float CutToFloat(double value);  // as sums are cut, see below
+
+// As sums are cut, see below: towards zero, where the nearest number is farther from it. The code of a number is one
+// above that of the next one nearer to zero.
+inline float CutToFloat(double value) {
+  float cut = static_cast<float>(value);
+  uint32_t bits;
+  std::memcpy(&bits, &cut, sizeof bits);
+  bits -= std::fabs(double{cut}) > std::fabs(value) && !std::isinf(cut) ? 1 : 0;
+  std::memcpy(&cut, &bits, sizeof bits);
+  return cut;
+}
 
 // D = A B + C for A [16, depth] and B [depth, 8] with elements of `bits` bits, 32 / bits per register: depth 16 with 16
 // bits, 32 with 8. With g = lane / 4 and t = lane % 4, a lane's registers hold

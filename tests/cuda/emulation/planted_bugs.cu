@@ -56,6 +56,31 @@ __global__ void Stage(PlantedStaging how, const float* a, const float* b, float*
   out[i] = sum;
 }
 
+__global__ void Bytes(PlantedBytes how, const uint8_t* in, volatile uint8_t* bytes) {
+  BeginKernel();
+  volatile uint8_t* const shared = DynamicShared();
+  volatile uint32_t* const words = reinterpret_cast<uint32_t*>(DynamicShared() + kThreads);
+  volatile uint8_t* const of_words = DynamicShared() + kThreads;
+  const unsigned i = threadIdx.x, block = blockIdx.x, third = 2 * kThreads;
+  words[i] = in[i] << 8;
+  shared[i] = of_words[4 * i + 1];
+  uint8_t own = shared[how == PlantedBytes::kReadsNeighbours ? i & ~1u : i];
+  __syncthreads();
+  if (how == PlantedBytes::kWritesWhatOthersRead) {
+    if (i == 40) own = of_words[1];
+    if (i == 0) of_words[1] = static_cast<uint8_t>(words[0]);
+  }
+  if (how == PlantedBytes::kReadsOtherBlocks && block == 1 && i == 7) own = bytes[2 * i];
+  if (how == PlantedBytes::kReadsUnwritten && i == 7) own = bytes[2 * i + 1];
+  const unsigned at = 2 * i + (how == PlantedBytes::kWritesOtherBlocks && i == 7 ? 0 : block);
+  bytes[at] = own;
+  if (bytes[at] != own) bytes[at] = 0;
+  if (how == PlantedBytes::kRight && block == 1 && i == 7) {
+    bytes[third] = own;
+    bytes[third] = bytes[third + 1];
+  }
+}
+
 __global__ void AddNeighbours(Neighbours how, const float* in, float* out) {
   BeginKernel();
   float* const numbers = reinterpret_cast<float*>(DynamicShared());
@@ -213,6 +238,9 @@ LaunchResult LaunchFlag(PlantedFlag how, const float* in, float* host, uint32_t*
 }
 LaunchResult LaunchSum(bool atomic, float* out) {
   return Launch("sum", Sum, dim3(2), dim3(kThreads), 0, nullptr, atomic, out);
+}
+LaunchResult LaunchBytes(PlantedBytes how, const uint8_t* in, uint8_t* bytes) {
+  return Launch("bytes", Bytes, dim3(2), dim3(kThreads), 5 * kThreads, nullptr, how, in, bytes);
 }
 LaunchResult LaunchDivergentShuffle(float* out) {
   return Launch("shuffle", DivergentShuffle, dim3(1), dim3(kThreads), 0, nullptr, out);

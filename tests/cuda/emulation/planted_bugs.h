@@ -61,6 +61,18 @@ LaunchResult LaunchFlag(PlantedFlag how, const float* in, float* host, uint32_t*
 // Two blocks add to one number, with an atomic addition or (the bug) without.
 LaunchResult LaunchSum(bool atomic, float* out);
 
+enum class PlantedBytes {
+  kRight,
+  kReadsNeighbours,
+  kWritesWhatOthersRead,
+  kWritesOtherBlocks,
+  kReadsUnwritten,
+  kReadsOtherBlocks,
+};
+// Two blocks whose threads share words, but no byte: block b writes byte 2i + b of bytes, [128], as byte i of in.
+// kRight also reads byte 129 of them, which the host has written.
+LaunchResult LaunchBytes(PlantedBytes how, const uint8_t* in, uint8_t* bytes);
+
 // Lanes below 16 shuffle at one place, the others at another.
 LaunchResult LaunchDivergentShuffle(float* out);
 

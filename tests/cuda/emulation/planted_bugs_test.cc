@@ -91,6 +91,31 @@ TEST_F(PlantedBugsTest, MissingSyncWarp) {
   ExpectFinding(LaunchNeighbours(Neighbours::kNoSyncWarp, in_.get(), out_.get()), "of shared memory");
 }
 
+// The emulator keeps one record for bytes that are used together.
+TEST_F(PlantedBugsTest, BytesOfOneWord) {
+  std::vector<uint8_t> in(kThreads);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<uint8_t>(3 * i + 1);
+  const DeviceArray<uint8_t> device_in(in);
+  const auto expect = [&](PlantedBytes how, const std::string& finding) {
+    const DeviceArray<uint8_t> bytes(2 * kThreads);
+    ExpectFinding(LaunchBytes(how, device_in.get(), bytes.get()), finding);
+  };
+  const DeviceArray<uint8_t> filled(std::vector<uint8_t>(2 * kThreads + 16, 77));
+  for (int launch = 0; launch < 2; ++launch) {
+    ASSERT_TRUE(Ran(LaunchBytes(PlantedBytes::kRight, device_in.get(), filled.get())));
+    const std::vector<uint8_t> got = filled.Download();
+    for (size_t i = 0; i < 2 * kThreads; ++i) EXPECT_EQ(got[i], in[i / 2]) << i;
+    EXPECT_EQ(got[2 * kThreads], 77);
+  }
+  expect(PlantedBytes::kReadsNeighbours,
+         "thread (1, 0, 0): read of shared memory, byte 0, races with a write of thread 0");
+  expect(PlantedBytes::kWritesWhatOthersRead, "thread (0, 0, 0): write of shared memory, byte 65, races with a read");
+  expect(PlantedBytes::kReadsUnwritten, "read of global memory that nobody has written, byte 15 of");
+  expect(PlantedBytes::kReadsOtherBlocks, "block (1, 0, 0) thread (7, 0, 0): read of global memory that another block");
+  expect(PlantedBytes::kWritesOtherBlocks,
+         "block (1, 0, 0) thread (7, 0, 0): write of global memory that another block");
+}
+
 // Results of A [16, depth] times B [depth, 8] that are not what the numbers give.
 template <typename T, typename Value>
 int CountWrong(const std::vector<T>& a, const std::vector<T>& b, Value value, const std::vector<float>& got) {

@@ -1,4 +1,5 @@
-// The state of every byte of a block's shared memory: the last writer and readers, and when.
+// The state of every byte of a block's shared memory: the last writer and readers, and when. Most accesses are to whole
+// words of 4 bytes, which then have one state.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,8 @@ namespace moestro::emulation {
 struct Moment {
   uint32_t block = 0;
   uint32_t warp = 0;
+
+  bool operator==(const Moment&) const = default;
 };
 
 struct Accessor {
@@ -25,7 +28,7 @@ struct Accessor {
 
 class SharedShadow {
  public:
-  SharedShadow() : bytes_(kMaxSharedBytes) {}
+  SharedShadow() : bytes_(kMaxSharedBytes), is_split_(kMaxSharedBytes / kWord) {}
 
   // The fault of the access, or nothing. begin_of_block: the block's first Moment::block; older writes do not count.
   std::string Check(int64_t begin, int64_t end, Access access, const Accessor& by, uint32_t begin_of_block);
@@ -42,6 +45,7 @@ class SharedShadow {
   static bool Unordered(int other, Moment then, const Accessor& by);
 
  private:
+  static constexpr int64_t kWord = 4;
   enum class Readers : uint8_t { kOne, kOneWarp, kSeveralWarps };
   struct Byte {
     Moment written, read;
@@ -51,11 +55,18 @@ class SharedShadow {
     bool in_flight = false;  // in flight by cp.async
     int16_t products = 0;    // of wgmma, that may be reading it
     uint32_t fences = 0;     // of its writer, when it was written
+
+    bool operator==(const Byte&) const = default;
   };
+  static_assert(kMaxSharedBytes % kWord == 0);
 
-  void NoteRead(Byte& byte, const Accessor& by);
+  static void NoteRead(Byte& byte, const Accessor& by);
+  // note(byte, its offset), until false, for the bytes begin to end, or once for a word of them with one state.
+  template <typename Note>
+  void ForEach(int64_t begin, int64_t end, const Note& note);
 
-  std::vector<Byte> bytes_;
+  std::vector<Byte> bytes_;        // of a word with one state: its first
+  std::vector<uint8_t> is_split_;  // by word: whether its bytes have a state each
 };
 
 }  // namespace moestro::emulation

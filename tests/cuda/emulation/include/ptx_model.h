@@ -111,18 +111,16 @@ inline uint32_t PackBf16(float low, float high) { return RoundToBf16(low) | Roun
 // Rounded once: a truncated F32, made odd if the truncation lost bits, is on the same side of every BF16 number and of
 // every midpoint as `value`.
 inline uint32_t RoundToBf16(double value) {
-  float cut = static_cast<float>(value);
-  if (std::isnan(value) || std::isinf(cut) || double{cut} == value) return RoundToBf16(cut);
-  if (std::fabs(double{cut}) > std::fabs(value)) cut = std::nextafterf(cut, 0.0f);
+  float cut = CutToFloat(value);
   uint32_t bits;
   std::memcpy(&bits, &cut, sizeof bits);
-  bits |= 1;
+  if (double{cut} != value && !std::isinf(cut)) bits |= 1;
   std::memcpy(&cut, &bits, sizeof bits);
   return RoundToBf16(cut);
 }
 inline uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
   const auto half = [&](int shift) {
-    return RoundToBf16(std::fma(Bf16Value(a >> shift), Bf16Value(b >> shift), Bf16Value(c >> shift)));
+    return RoundToBf16(Bf16Value(a >> shift) * Bf16Value(b >> shift) + Bf16Value(c >> shift));  // an exact product
   };
   return half(0) | half(16) << 16;
 }
