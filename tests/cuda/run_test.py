@@ -16,8 +16,17 @@ import pytest
 RUN = Path(__file__).parent / "run"
 PACK = Path(__file__).parent / "pack"
 CHECKS = ("cuda_check", "cuda_stream_check", "cuda_ranks_check", "cuda_decode_check")
+# What GoogleTest prints, for tests 1 to 7 that its filter leaves.
 CHECK = """#!/bin/sh
-for flag; do case $flag in --gtest_output=json:*) echo '{"tests": 7, "failures": 0}' >"${flag#*json:}" ;; esac; done
+for flag; do case $flag in --gtest_output=json:*) json=${flag#*json:} ;; --gtest_filter=*) out=:${flag#*[*]-}: ;; esac; done
+for test in 1 2 3 4 5 6 7; do
+  case $out in *:T.$test:*) continue ;; esac
+  echo "[ RUN      ] T.$test"
+  result='      OK'
+  TEST
+  echo "[ $result ] T.$test (0 ms)"
+done
+echo '{"tests": 7, "failures": 0}' >"$json"
 """
 BENCH = """#!/bin/sh
 [ "$1" = --gpu ] && { echo 'cuda:0 (a model)'; exit; }
@@ -30,6 +39,10 @@ FAILS = "#!/bin/sh\n[ \"$1\" = --gpu ] && exit\necho 'a kernel | was lost' >&2\n
 HANGS = "#!/bin/sh\nexec sleep 600\n"
 
 
+def check(of_a_test=":"):
+    return CHECK.replace("TEST", of_a_test)
+
+
 @pytest.fixture
 def programs(tmp_path):
     """Writes them; keyword arguments replace some."""
@@ -37,7 +50,7 @@ def programs(tmp_path):
     folder.mkdir()
 
     def write(**replaced):
-        texts = dict.fromkeys(CHECKS, CHECK)
+        texts = dict.fromkeys(CHECKS, check())
         texts |= {name: BENCH.replace("NAME", name).replace("FILE", file) for name, file in BENCHES.items()}
         for name, text in (texts | replaced).items():
             (folder / name).write_text(text)
@@ -69,17 +82,38 @@ def results(report):
     return dict(re.findall(r"^\| (\w+) \| (.*) \| \d+ \|$", report, re.M))
 
 
-SKIPS = """#!/bin/sh
-printf 'peer_check.cc:9: Skipped\\ncuda:1: there are 1 GPUs\\n\\n[  SKIPPED ] PeerCheck.Two\\n'
-for flag; do case $flag in --gtest_output=json:*)
-  printf '{"tests": 7, "failures": 0, "all": [\\n"result": "SKIPPED"\\n]\\n}\\n' >"${flag#*json:}" ;; esac; done
-"""
+SKIPS = check("[ $test != 2 ] || { printf 'peer_check.cc:9: Skipped\\ncuda:1: there are 1 GPUs\\n\\n'; result=' SKIPPED'; }")
 
 
 def test_what_was_skipped_is_in_the_report_with_the_reason(run):
     done = run(cuda_ranks_check=SKIPS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert results(done.stdout)["ranks_check"] == "7 tests, 0 failures, 1 skipped (cuda:1: there are 1 GPUs)"
+
+
+def test_a_fault_loses_one_test(run, tmp_path):
+    faults = "case $test in 2 | 5) echo an illegal address >&2; exit 9 ;; 3) result=' FAILED ' ;; esac"
+    done = run("--only", "check,ranks_check", cuda_check=check(faults))
+    assert done.returncode == 1
+    assert results(done.stdout) == {
+        "check": "7 tests, 1 failures (T.3); lost T.2: failed (9): an illegal address; "
+                 "lost T.5: failed (9): an illegal address",
+        "ranks_check": "7 tests, 0 failures"}
+    with tarfile.open(tmp_path / "out/logs.tar.gz") as logs:  # which tests they were
+        assert "[       OK ] T.7" in logs.extractfile("logs/check.log").read().decode()
+
+
+def test_tests_that_fail_are_named(run):
+    done = run("--only", "check", cuda_check=check("[ $test != 4 ] || result=' FAILED '").replace(
+        '>"$json"', '>"$json"\nexit 1'))
+    assert done.returncode == 1
+    assert results(done.stdout) == {"check": "7 tests, 1 failures (T.4)"}
+
+
+def test_the_test_that_hangs_is_named(run):
+    done = run("--only", "check", "--budget", "7", cuda_check=check("[ $test != 4 ] || exec sleep 600"))
+    assert done.returncode == 1
+    assert re.fullmatch(r"4 tests, 0 failures; lost T.4: stopped after \d s", results(done.stdout)["check"])
 
 
 def test_the_report_has_every_part(run, tmp_path):

@@ -1,6 +1,6 @@
-// Times the kernels at DeepSeek-V3's shapes and writes DIR/bench.json and DIR/bench.md, complete after each kind of
-// kernel. Every figure is a ratio to a ceiling measured in the same run: copy bandwidth for moved bytes, the rate of
-// products. A kernel's own ceiling is the slower of the two.
+// Times the kernels at DeepSeek-V3's shapes and writes DIR/bench.json and DIR/bench.md, complete after each row. Every
+// figure is a ratio to a ceiling measured in the same run: copy bandwidth for moved bytes, the rate of products. A
+// kernel's own ceiling is the slower of the two.
 //   cuda_bench --out DIR [--ceilings FILE]      FILE: output of library_ceilings.py; without it, mma's rate only
 //   cuda_bench --once                           launches each kernel once and times nothing: for profilers
 #include <cuda_runtime_api.h>
@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,9 +80,9 @@ std::string Shape(std::initializer_list<int64_t> sizes) {
   return text;
 }
 
-// Chunks of the prompts of a step, and its rows: one, two or six sequences.
-constexpr int64_t kTokens[] = {1, 2, 6, 128, 512, 1024, 4096};
+// Rows of a step of one, two or six sequences, and of chunks of prompts.
 constexpr int64_t kStepRows[] = {1, 2, 6};
+constexpr int64_t kChunkRows[] = {128, 512, 1024, 4096};
 
 // The rows in FP8 codes.
 std::unique_ptr<DeviceArray<uint8_t>> Encode(const DeviceArray<uint16_t>& x, int64_t rows, int64_t cols) {
@@ -406,46 +407,69 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
   std::fclose(file);
 }
 
-// Calls done() after each kind of kernel.
+// Calls done() after each row: a fault ends the process. So kernels of few rows come first, and those that multiply by
+// groups of warps last.
 template <typename Done>
 void TimeAll(std::vector<KernelRow>& table, const Done& done) {
   constexpr struct {
     const char* name;
     int64_t rows, cols;
   } kLinears[] = {{"kv_a", 576, kHidden}, {"q_a", 1536, kHidden}, {"q_b", 24576, 1536}, {"o", kHidden, 16384}};
-  for (const auto& linear : kLinears) {
-    for (const int64_t tokens : kTokens) {
-      TimeLinear(linear.name, DType::kF8E4M3, linear.rows, linear.cols, tokens, table);
+  const auto time_products = [&](std::span<const int64_t> of_tokens) {
+    for (const auto& linear : kLinears) {
+      for (const int64_t tokens : of_tokens) {
+        TimeLinear(linear.name, DType::kF8E4M3, linear.rows, linear.cols, tokens, table);
+        done();
+      }
     }
-    done();
-  }
-  for (const int64_t tokens : {1, 16, 1024}) TimeLinear("linear", DType::kBF16, kExpertWidth, kHidden, tokens, table);
-  for (const int64_t tokens : kTokens) TimeGateUp(tokens, table);
-  done();
-  for (const int64_t tokens : {512, 4096, 16384}) TimeExperts(tokens, table);
-  done();
-  if (HasNativeFp8Mma() || HasWgmma()) {  // their ratios, to the rate of BF16, may exceed 1
-    for (const int64_t tokens : {128, 1024, 4096}) TimeLinear("o", DType::kF8E4M3, kHidden, 16384, tokens, table, true);
-    for (const int64_t tokens : {512, 4096, 16384}) TimeExperts(tokens, table, true);
-    done();
-  }
-  for (const int64_t rows : {128, 1024, 4096, 16384}) TimeAttention(16, rows, table);
-  done();
+    for (const int64_t tokens : of_tokens) {
+      TimeGateUp(tokens, table);
+      done();
+    }
+  };
+  time_products(kStepRows);
   for (const DecodeShape& shape : {kDeepSeekV3Decode, kQwen3Decode}) {
     for (const int64_t tokens : {1024, 4096, 32768}) {
-      for (const int64_t rows : kStepRows) TimeDecodeAttention(shape, rows, tokens, table);
+      for (const int64_t rows : kStepRows) {
+        TimeDecodeAttention(shape, rows, tokens, table);
+        done();
+      }
     }
-    done();
   }
   for (const int64_t rows : kStepRows) {
-    TimeHeadLinear(512, 0, 512, 128, rows, table);    // queries into the latent space
+    TimeHeadLinear(512, 0, 512, 128, rows, table);  // queries into the latent space
+    done();
     TimeHeadLinear(256, 128, 128, 512, rows, table);  // latents into values
+    done();
   }
-  done();
-  for (const int64_t rows : kTokens) TimeElementwise(rows, table);
-  done();
-  for (const int64_t rows : kTokens) TimeRouting(rows, table);
-  done();
+  for (const int64_t rows : {1, 2, 6, 128, 512, 1024, 4096}) {
+    TimeElementwise(rows, table);
+    TimeRouting(rows, table);
+    done();
+  }
+  for (const int64_t tokens : {1, 16, 1024}) {
+    TimeLinear("linear", DType::kBF16, kExpertWidth, kHidden, tokens, table);
+    done();
+  }
+  time_products(kChunkRows);
+  for (const int64_t tokens : {512, 4096, 16384}) {
+    TimeExperts(tokens, table);
+    done();
+  }
+  for (const int64_t rows : {128, 1024, 4096, 16384}) {
+    TimeAttention(16, rows, table);
+    done();
+  }
+  if (HasNativeFp8Mma() || HasWgmma()) {  // their ratios, to the rate of BF16, may exceed 1
+    for (const int64_t tokens : {128, 1024, 4096}) {
+      TimeLinear("o", DType::kF8E4M3, kHidden, 16384, tokens, table, true);
+      done();
+    }
+    for (const int64_t tokens : {512, 4096, 16384}) {
+      TimeExperts(tokens, table, true);
+      done();
+    }
+  }
 }
 
 void Main(const std::string& out, const std::string& libraries_file) {
