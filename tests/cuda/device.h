@@ -15,9 +15,11 @@ std::string DeviceName();
 // Whether it has the FP8 mma (compute capability 8.9).
 bool HasFp8Mma();
 
-// Has kernels take the products of groups of warps, which compute capability 9.0 has, or those of warps. False: the
-// device has only the others.
+// Has kernels take the products of groups of warps, which compute capability 9.0 has, or those of warps, until
+// ResetWarpGroups. False: the device has only the others.
 bool SetWarpGroups(bool on);
+// Kernels take what they do by themselves: on the emulated device the products of warps.
+void ResetWarpGroups();
 
 // Memory aligned to 256 bytes at its start: the emulated device reports an access past `bytes`. Every byte is 0xff: NaN
 // as F32 and BF16.

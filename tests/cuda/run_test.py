@@ -133,6 +133,12 @@ def test_the_report_has_every_part(run, tmp_path):
         assert "logs/check.log" in logs.getnames()
 
 
+def test_the_report_says_which_products_are_not_taken(programs, command):
+    call = command(programs(), "--only", "pin")
+    call["env"]["MOESTRO_WGMMA"] = "off"
+    assert "\nMOESTRO_WGMMA=off\n" in subprocess.run(**call, capture_output=True, text=True, timeout=60).stdout
+
+
 def test_results_of_an_earlier_run_are_not_reported(run, tmp_path):
     assert run().returncode == 0
     done = run(**{name: FAILS for name in [*CHECKS, *BENCHES]})

@@ -58,8 +58,9 @@ struct LinearShape {
 };
 
 // Whether the current device multiplies by groups of warps (wgmma, compute capability 9.0), and the build has code for
-// it (sm_90a). Then FP8 weights take these, with inputs of either kind. A row has the same bits in every tile, as
-// elsewhere.
+// it (sm_90a). Then FP8 weights take these, with inputs of either kind, and so does attention for prompts. A row has
+// the same bits in every tile, as elsewhere. False with MOESTRO_WGMMA=off in the environment: the products of warps,
+// which every other GPU takes, are slower there, and those of FP8 inputs are not taken by default.
 bool HasWgmma();
 
 // y[r] = W x[r] for r in [0, tokens).

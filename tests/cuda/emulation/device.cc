@@ -20,6 +20,7 @@ bool SetWarpGroups(bool on) {
   emulation::Gpu().multiprocessors = on ? 4 : other.multiprocessors;  // so that blocks compute several tiles
   return true;
 }
+void ResetWarpGroups() { SetWarpGroups(false); }
 
 void* AllocateDevice(int64_t bytes) {
   constexpr int64_t kAlignment = 256;  // alignment of cudaMalloc

@@ -451,6 +451,24 @@ void TimeAll(std::vector<KernelRow>& table, const Done& done) {
     TimeLinear("linear", DType::kBF16, kExpertWidth, kHidden, tokens, table);
     done();
   }
+  if (HasWgmma()) {  // the products of other GPUs: what is left where those of groups of warps are at fault
+    SetWarpGroups(false);
+    const auto by_warps = [&] {
+      table.back().kernel += ", by warps";
+      done();
+    };
+    for (const int64_t tokens : {128, 1024, 4096}) {
+      TimeLinear("o", DType::kF8E4M3, kHidden, 16384, tokens, table);
+      by_warps();
+    }
+    TimeExperts(4096, table);
+    by_warps();
+    for (const int64_t rows : {1024, 4096}) {
+      TimeAttention(16, rows, table);
+      by_warps();
+    }
+    ResetWarpGroups();
+  }
   time_products(kChunkRows);
   for (const int64_t tokens : {512, 4096, 16384}) {
     TimeExperts(tokens, table);

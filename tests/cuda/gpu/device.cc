@@ -9,6 +9,12 @@
 namespace moestro::cuda {
 namespace {
 
+// As the process was started: "off" keeps products of groups of warps from being taken.
+const std::string kWgmma = [] {
+  const char* const setting = std::getenv("MOESTRO_WGMMA");
+  return setting != nullptr ? setting : "";
+}();
+
 // Nothing can be tested after a driver error.
 void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -29,7 +35,13 @@ bool HasFp8Mma() {
   const cudaDeviceProp properties = Properties();
   return properties.major * 10 + properties.minor >= 89;
 }
-bool SetWarpGroups(bool on) { return on == (Properties().major == 9); }
+
+bool SetWarpGroups(bool on) {
+  if (on && Properties().major != 9) return false;
+  setenv("MOESTRO_WGMMA", on ? "on" : "off", 1);  // HasWgmma
+  return true;
+}
+void ResetWarpGroups() { setenv("MOESTRO_WGMMA", kWgmma.c_str(), 1); }
 
 void* AllocateDevice(int64_t bytes) {
   void* memory = nullptr;

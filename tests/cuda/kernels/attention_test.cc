@@ -197,7 +197,7 @@ class CudaAttentionTest : public ::testing::TestWithParam<bool> {
   void SetUp() override {
     if (!SetWarpGroups(GetParam())) GTEST_SKIP() << DeviceName() << " has no products of groups of warps";
   }
-  void TearDown() override { SetWarpGroups(false); }
+  void TearDown() override { ResetWarpGroups(); }
 };
 INSTANTIATE_TEST_SUITE_P(Of, CudaAttentionTest, ::testing::Bool(),
                          [](const auto& groups) { return groups.param ? "WarpGroups" : "Warps"; });

@@ -74,14 +74,14 @@ TEST(BankConflictTest, LinearHasNone) {
 TEST(BankConflictTest, LinearOfWarpGroupsHasNone) {
   SetWarpGroups(true);
   CheckLinear({DType::kF8E4M3});
-  SetWarpGroups(false);
+  ResetWarpGroups();
 }
 
 // Of products of groups of warps, if on.
 class LinearOfCodesTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override { SetWarpGroups(GetParam()); }
-  void TearDown() override { SetWarpGroups(false); }
+  void TearDown() override { ResetWarpGroups(); }
 };
 INSTANTIATE_TEST_SUITE_P(Of, LinearOfCodesTest, ::testing::Bool(),
                          [](const auto& groups) { return groups.param ? "WarpGroups" : "Warps"; });

@@ -96,7 +96,7 @@ class CudaFp8ProductTest : public ::testing::TestWithParam<bool> {
   void SetUp() override {
     if (!HasFp8Mma() || !SetWarpGroups(GetParam())) GTEST_SKIP() << DeviceName() << " has no such products of FP8";
   }
-  void TearDown() override { SetWarpGroups(false); }
+  void TearDown() override { ResetWarpGroups(); }
 };
 INSTANTIATE_TEST_SUITE_P(Of, CudaFp8ProductTest, ::testing::Bool(),
                          [](const auto& groups) { return groups.param ? "WarpGroups" : "Warps"; });

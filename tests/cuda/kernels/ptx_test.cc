@@ -165,7 +165,7 @@ void CheckProduct(int bits, int columns, bool transposed, double (*value)(uint32
 
 TEST(PtxTest, ProductsOfWarpGroups) {
   if (!SetWarpGroups(true)) GTEST_SKIP() << DeviceName() << " has no products of groups of warps";
-  SetWarpGroups(false);
+  ResetWarpGroups();
   const auto e4m3 = [](uint32_t code) { return double{FromE4M3(static_cast<uint8_t>(code))}; };
   for (const int columns : {16, 64}) {
     CheckProduct(8, columns, false, e4m3, 33 << 11,
