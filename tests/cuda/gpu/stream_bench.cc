@@ -1,7 +1,7 @@
 // Times streamed prefill of MoE layers of DeepSeek-V3's geometry, with weights in pinned shared memory (staged if
 // pinning is refused). Compares it with the machine's limits, both measured on it: the weights' bytes at the bandwidth
-// of pinned copies, the operations at the rate of products. Writes DIR/stream.json and DIR/stream.md, complete after
-// each length.
+// of pinned copies, the operations at the rate of products: of FP8 values with inputs in FP8, where prefill takes these
+// by default, and of BF16 values. Writes DIR/stream.json and DIR/stream.md, complete after each run.
 //   cuda_stream_bench --out DIR [--ceilings FILE]      FILE: output of library_ceilings.py; without it, mma's rates
 //   only
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include "common/base/status.h"
 #include "common/device/cuda/cuda_device.h"
 #include "common/device/pinning.h"
+#include "common/engine/cuda/backend.h"
 #include "common/engine/cuda/cuda_prefill.h"
 #include "services/prefill/stream/stream_prefill.h"
 #include "tests/cuda/device.h"
@@ -51,12 +52,13 @@ Operations OperationsOf(const weights::ModelSpec& spec, const model::LayerWeight
 
 struct StreamResult {
   int64_t tokens = 0;
+  bool fp8_inputs = false;
   prefill::PipelineReport report;
 };
 
 absl::StatusOr<StreamResult> Time(device::Device& device, const weights::ModelSpec& spec,
-                                  const model::ModelWeights& weights, int64_t tokens) {
-  engine::CudaPrefill compute(device, spec, weights);
+                                  const model::ModelWeights& weights, int64_t tokens, bool fp8_inputs) {
+  engine::CudaPrefill compute(device, spec, weights, Int8Activations::kPublished, fp8_inputs);
   prefill::StreamPrefill prefill(device, spec, weights, compute, {});
   std::vector<model::EngineRow> rows;
   for (int64_t i = 0; i < tokens; ++i) {
@@ -82,7 +84,7 @@ absl::StatusOr<StreamResult> Time(device::Device& device, const weights::ModelSp
   }
   // With such weights, all tokens choose the same experts.
   if (all_equal) return absl::InternalError("all logits are equal: the weights make no sense");
-  return StreamResult{tokens, prefill.report()};
+  return StreamResult{tokens, fp8_inputs, prefill.report()};
 }
 
 struct GpuCeilings {
@@ -102,6 +104,7 @@ nlohmann::json RowOf(const StreamResult& result, const weights::ModelSpec& spec,
         copies, layers * (operations.products / product_rate + operations.attention / ceilings.bf16_flops_per_second));
   };
   nlohmann::json row{{"tokens", result.tokens},
+                     {"inputs", result.fp8_inputs ? "fp8" : "bf16"},
                      {"seconds", run.wall_seconds},
                      {"streamed_bytes", run.streamed_bytes},
                      {"staged_bytes", run.staged_bytes},
@@ -110,11 +113,10 @@ nlohmann::json RowOf(const StreamResult& result, const weights::ModelSpec& spec,
                      {"load_stream_bytes_per_second", static_cast<double>(run.streamed_bytes) / run.load_seconds},
                      {"compute_seconds", run.compute_seconds},
                      {"stall_seconds", run.stall_seconds},
-                     {"ring_slots", run.ring_slots},
-                     {"bf16_ceiling_ratio", run.wall_seconds / ceiling(ceilings.bf16_flops_per_second)}};
-  if (ceilings.fp8_flops_per_second > 0) {
-    row["fp8_ceiling_ratio"] = run.wall_seconds / ceiling(ceilings.fp8_flops_per_second);
-  }
+                     {"ring_slots", run.ring_slots}};
+  // Of the rate of the products that it takes.
+  const double rate = result.fp8_inputs ? ceilings.fp8_flops_per_second : ceilings.bf16_flops_per_second;
+  if (rate > 0) row["ceiling_ratio"] = run.wall_seconds / ceiling(rate);
   return row;
 }
 
@@ -133,15 +135,15 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
                : "not known")
        << ". Registered " << report["registered_of_bytes"][0] << " of " << report["registered_of_bytes"][1]
        << " bytes of weights. " << report["refused"].get<std::string>()
-       << "\n\n| tokens | time | copies alone | load stream | computing | stalls | ring | of BF16 ceiling | of FP8 "
-          "ceiling |\n|---|---|---|---|---|---|---|---|---|\n";
+       << "\n\n| tokens | inputs | time | copies alone | load stream | computing | stalls | ring | of ceiling |\n"
+          "|---|---|---|---|---|---|---|---|---|\n";
   for (const nlohmann::json& row : report["runs"]) {
-    file << "| " << row["tokens"] << " | " << number(row["seconds"], 1, "%.3f s") << " | "
-         << number(row["copy_ceiling_seconds"], 1, "%.3f s") << " | "
+    file << "| " << row["tokens"] << " | " << row["inputs"].get<std::string>() << " | "
+         << number(row["seconds"], 1, "%.3f s") << " | " << number(row["copy_ceiling_seconds"], 1, "%.3f s") << " | "
          << number(row["load_stream_bytes_per_second"], 1e-9, "%.1f GB/s") << " | "
          << number(row["compute_seconds"], 1, "%.3f s") << " | " << number(row["stall_seconds"], 1, "%.3f s") << " | "
-         << row["ring_slots"] << " | " << number(row["bf16_ceiling_ratio"], 1, "%.2f") << " | "
-         << (row.contains("fp8_ceiling_ratio") ? number(row["fp8_ceiling_ratio"], 1, "%.2f") : "-") << " |\n";
+         << row["ring_slots"] << " | "
+         << (row.contains("ceiling_ratio") ? number(row["ceiling_ratio"], 1, "%.2f") : "-") << " |\n";
   }
 }
 
@@ -173,11 +175,16 @@ absl::Status Main(const std::string& out, const std::string& libraries_file) {
                         {"bf16_flops_per_second", ceilings.bf16_flops_per_second},
                         {"fp8_flops_per_second", ceilings.fp8_flops_per_second},
                         {"runs", nlohmann::json::array()}};
+  // The default first, which is FP8 where the GPU has it.
+  MOE_ASSIGN_OR_RETURN(const bool takes_fp8, engine::CudaTakesFp8Inputs(0));
   for (const int64_t tokens : {4096, 16384, 32768}) {
-    MOE_ASSIGN_OR_RETURN(const StreamResult result, Time(*device, spec, host.weights, tokens));
-    report["runs"].push_back(RowOf(result, spec, host.weights.layers[0], ceilings));
-    std::ofstream(out + "/stream.json") << report.dump(2) << "\n";
-    WriteMarkdown(report, out + "/stream.md");
+    for (const bool fp8_inputs : {true, false}) {
+      if (fp8_inputs && !takes_fp8) continue;
+      MOE_ASSIGN_OR_RETURN(const StreamResult result, Time(*device, spec, host.weights, tokens, fp8_inputs));
+      report["runs"].push_back(RowOf(result, spec, host.weights.layers[0], ceilings));
+      std::ofstream(out + "/stream.json") << report.dump(2) << "\n";
+      WriteMarkdown(report, out + "/stream.md");
+    }
   }
   return absl::OkStatus();
 }
