@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/math.h"
 #include "common/kernels/cuda/attention.h"
 #include "common/kernels/cuda/decode_attention.h"
 #include "common/kernels/cuda/elementwise.h"
@@ -40,6 +41,12 @@ struct KernelRow {
   double flops = 0;
 };
 
+void Check(LaunchResult result) {
+  if (result.ok()) return;
+  std::fprintf(stderr, "launch: error %d\n", result.error);
+  std::exit(1);
+}
+
 // Buffer contents affect power, and so clocks: random numbers, no NaN.
 template <typename T>
 std::unique_ptr<DeviceArray<T>> Random(int64_t n, T (*make)(uint32_t)) {
@@ -48,8 +55,11 @@ std::unique_ptr<DeviceArray<T>> Random(int64_t n, T (*make)(uint32_t)) {
   std::vector<T> pattern(static_cast<size_t>(std::min(n, kPattern)));
   for (T& value : pattern) value = make(static_cast<uint32_t>(random()));
   auto array = std::make_unique<DeviceArray<T>>(n);
-  for (int64_t at = 0; at < n; at += kPattern) {
-    CopyToDevice(array->get() + at, pattern.data(), std::min(kPattern, n - at) * static_cast<int64_t>(sizeof(T)));
+  CopyToDevice(array->get(), pattern.data(), std::ssize(pattern) * static_cast<int64_t>(sizeof(T)));
+  for (int64_t at = kPattern; at < n; at += kPattern) {
+    const auto bytes = static_cast<size_t>(std::min(kPattern, n - at)) * sizeof(T);
+    Check(
+        {static_cast<int>(cudaMemcpyAsync(array->get() + at, array->get(), bytes, cudaMemcpyDeviceToDevice, nullptr))});
   }
   return array;
 }
@@ -57,22 +67,33 @@ uint8_t RandomCode(uint32_t bits) { return static_cast<uint8_t>(bits % 0x7f | (b
 uint16_t RandomBf16(uint32_t bits) { return ToBf16(static_cast<float>(bits % 2001) / 1000 - 1); }
 float RandomFloat(uint32_t bits) { return static_cast<float>(bits % 2001) / 1000 - 1; }
 
-struct Weights {
-  Weights(DType dtype, int64_t rows, int64_t cols)
-      : data(Random<uint8_t>(PackedBytes(dtype, rows, cols), dtype == DType::kF8E4M3 ? RandomCode : [](uint32_t bits) {
+// Of what calls read in turn, so that none finds it in a cache: as many as no cache holds.
+int64_t CopiesOf(int64_t bytes) { return (int64_t{1} << 29) / bytes + 1; }
+
+class Weights {
+ public:
+  Weights(DType dtype, int64_t rows, int64_t cols, int64_t copies)
+      : bytes_(PackedBytes(dtype, rows, cols)),
+        scale_count_(RoundUp((rows + 127) / 128 * ((cols + 127) / 128), 64)),
+        copies_(copies),
+        data_(Random<uint8_t>(copies * bytes_, dtype == DType::kF8E4M3 ? RandomCode : [](uint32_t bits) {
           return static_cast<uint8_t>(bits & 0x3f);  // small BF16 values, no NaN
         })),
-        scales(Random<float>((rows + 127) / 128 * ((cols + 127) / 128), RandomFloat)) {}
-  MatrixPointers pointers() const { return {data->get(), scales->get()}; }
-  std::unique_ptr<DeviceArray<uint8_t>> data;
-  std::unique_ptr<DeviceArray<float>> scales;
-};
+        scales_(Random<float>(copies * scale_count_, RandomFloat)) {}
+  // For one call after the other.
+  static Weights InTurn(DType dtype, int64_t rows, int64_t cols) {
+    return Weights(dtype, rows, cols, CopiesOf(PackedBytes(dtype, rows, cols)));
+  }
+  MatrixPointers Next() {
+    const int64_t copy = calls_++ % copies_;
+    return {data_->get() + copy * bytes_, scales_->get() + copy * scale_count_};
+  }
 
-void Check(LaunchResult result) {
-  if (result.ok()) return;
-  std::fprintf(stderr, "launch: error %d\n", result.error);
-  std::exit(1);
-}
+ private:
+  int64_t bytes_, scale_count_, copies_, calls_ = 0;
+  std::unique_ptr<DeviceArray<uint8_t>> data_;
+  std::unique_ptr<DeviceArray<float>> scales_;
+};
 
 std::string Shape(std::initializer_list<int64_t> sizes) {
   std::string text;
@@ -93,14 +114,14 @@ std::unique_ptr<DeviceArray<uint8_t>> Encode(const DeviceArray<uint16_t>& x, int
 
 void TimeLinear(const char* name, DType dtype, int64_t rows, int64_t cols, int64_t tokens,
                 std::vector<KernelRow>& table, bool coded = false) {
-  const Weights weights(dtype, rows, cols);
+  Weights weights = Weights::InTurn(dtype, rows, cols);
   const auto x = Random<uint16_t>(tokens * cols, RandomBf16);
   const auto codes = coded ? Encode(*x, tokens, cols) : nullptr;
   const DeviceArray<float> y(tokens * rows);
   LinearShape shape{
       .dtype = dtype, .rows = rows, .cols = cols, .x = x->get(), .x_stride = cols, .y = y.get(), .y_stride = rows};
   if (coded) shape.codes = codes->get();
-  const double seconds = SecondsOf([&] { return LaunchLinear(shape, weights.pointers(), tokens, nullptr); });
+  const double seconds = SecondsOf([&] { return LaunchLinear(shape, weights.Next(), tokens, nullptr); });
   table.push_back({std::string(name) + " " + DTypeName(dtype) + (coded ? ", inputs in FP8" : ""),
                    Shape({rows, cols, tokens}), seconds,
                    static_cast<double>(PackedBytes(dtype, rows, cols) + tokens * (2 * cols + 4 * rows)),
@@ -108,7 +129,8 @@ void TimeLinear(const char* name, DType dtype, int64_t rows, int64_t cols, int64
 }
 
 void TimeGateUp(int64_t tokens, std::vector<KernelRow>& table) {
-  const Weights gate(DType::kF8E4M3, kExpertWidth, kHidden), up(DType::kF8E4M3, kExpertWidth, kHidden);
+  Weights gate = Weights::InTurn(DType::kF8E4M3, kExpertWidth, kHidden);
+  Weights up = Weights::InTurn(DType::kF8E4M3, kExpertWidth, kHidden);
   const auto x = Random<uint16_t>(tokens * kHidden, RandomBf16);
   const DeviceArray<uint16_t> y(tokens * kExpertWidth);
   const LinearShape shape{.dtype = DType::kF8E4M3,
@@ -118,8 +140,7 @@ void TimeGateUp(int64_t tokens, std::vector<KernelRow>& table) {
                           .x_stride = kHidden,
                           .y = y.get(),
                           .y_stride = kExpertWidth};
-  const double seconds =
-      SecondsOf([&] { return LaunchGateUp(shape, gate.pointers(), up.pointers(), tokens, nullptr); });
+  const double seconds = SecondsOf([&] { return LaunchGateUp(shape, gate.Next(), up.Next(), tokens, nullptr); });
   table.push_back({"gate and up F8_E4M3", Shape({2 * kExpertWidth, kHidden, tokens}), seconds,
                    static_cast<double>(2 * kExpertWidth * kHidden + tokens * 2 * (kHidden + kExpertWidth)),
                    2.0 * 2 * kExpertWidth * kHidden * static_cast<double>(tokens)});
@@ -135,8 +156,8 @@ void TimeExperts(int64_t tokens, std::vector<KernelRow>& table, bool coded = fal
   std::vector<int32_t> ids;
   for (int64_t e = 0; e < kTogether; ++e) {
     for (MatrixList* list : {&gate, &up}) {
-      weights.push_back(std::make_unique<Weights>(DType::kF8E4M3, kExpertWidth, kHidden));
-      list->of[e] = weights.back()->pointers();
+      weights.push_back(std::make_unique<Weights>(DType::kF8E4M3, kExpertWidth, kHidden, 1));
+      list->of[e] = weights.back()->Next();
     }
   }
   // Every row of `routed` chose one of them.
@@ -223,12 +244,12 @@ struct DecodeShape {
 constexpr DecodeShape kDeepSeekV3Decode{"decode attention, absorbed MLA", 128, 0, 512, 576, 576};
 constexpr DecodeShape kQwen3Decode{"decode attention, grouped queries", 64, 4, 128, 128, 1024};
 
-// Rows of sequences of `tokens` tokens. Every call reads different pages, in total more than caches hold.
+// Rows of sequences of `tokens` tokens. Every call reads different pages.
 void TimeDecodeAttention(const DecodeShape& shape, int64_t rows, int64_t tokens, std::vector<KernelRow>& table) {
-  constexpr int64_t kPage = 64, kLeastBytes = int64_t{1} << 29;
+  constexpr int64_t kPage = 64;
   const int64_t heads = shape.heads, kv = shape.kv_dim, latent = shape.latent, key = shape.key_dim;
   const int64_t sequence_pages = tokens / kPage, call_pages = rows * sequence_pages;
-  const int64_t calls = kLeastBytes / (call_pages * kPage * kv * 2) + 1;
+  const int64_t calls = CopiesOf(call_pages * kPage * kv * 2);
   const auto cache = Random<uint16_t>(calls * call_pages * kPage * kv, RandomBf16);
   const auto queries = Random<uint16_t>(rows * heads * key, RandomBf16);
   std::vector<uint32_t> list(static_cast<size_t>(calls * call_pages));
@@ -268,24 +289,26 @@ void TimeDecodeAttention(const DecodeShape& shape, int64_t rows, int64_t tokens,
 void TimeHeadLinear(int64_t head_rows, int64_t first_row, int64_t out_rows, int64_t cols, int64_t rows,
                     std::vector<KernelRow>& table) {
   constexpr int64_t kHeads = 128;
-  const Weights weights(DType::kF8E4M3, kHeads * head_rows, cols);
+  Weights weights = Weights::InTurn(DType::kF8E4M3, kHeads * head_rows, cols);
   const auto x = Random<uint16_t>(rows * kHeads * cols, RandomBf16);
   const DeviceArray<uint16_t> y(rows * kHeads * out_rows);
-  const HeadLinearArgs args{.dtype = DType::kF8E4M3,
-                            .matrix = weights.pointers(),
-                            .heads = kHeads,
-                            .head_rows = head_rows,
-                            .first_row = first_row,
-                            .out_rows = out_rows,
-                            .cols = cols,
-                            .x = x->get(),
-                            .x_row_stride = kHeads * cols,
-                            .x_head_stride = cols,
-                            .y = y.get(),
-                            .y_row_stride = kHeads * out_rows,
-                            .y_head_stride = out_rows};
-  table.push_back({"products of single heads F8_E4M3", Shape({kHeads, out_rows, cols, rows}),
-                   SecondsOf([&] { return LaunchHeadLinear(args, rows, nullptr); }),
+  HeadLinearArgs args{.dtype = DType::kF8E4M3,
+                      .matrix = {},
+                      .heads = kHeads,
+                      .head_rows = head_rows,
+                      .first_row = first_row,
+                      .out_rows = out_rows,
+                      .cols = cols,
+                      .x = x->get(),
+                      .x_row_stride = kHeads * cols,
+                      .x_head_stride = cols,
+                      .y = y.get(),
+                      .y_row_stride = kHeads * out_rows,
+                      .y_head_stride = out_rows};
+  table.push_back({"products of single heads F8_E4M3", Shape({kHeads, out_rows, cols, rows}), SecondsOf([&] {
+                     args.matrix = weights.Next();
+                     return LaunchHeadLinear(args, rows, nullptr);
+                   }),
                    static_cast<double>(kHeads * (out_rows * cols + rows * 2 * (cols + out_rows))), 0});
 }
 
@@ -313,7 +336,10 @@ void TimeElementwise(int64_t rows, std::vector<KernelRow>& table) {
 
 void TimeRouting(int64_t rows, std::vector<KernelRow>& table) {
   const auto logits = Random<float>(rows * kExperts, RandomFloat), bias = Random<float>(kExperts, RandomFloat);
-  const auto w = Random<float>(kExperts * kHidden, RandomFloat), x = Random<float>(rows * kHidden, RandomFloat);
+  const int64_t copies = CopiesOf(kExperts * kHidden * 4);
+  const auto w = Random<float>(copies * kExperts * kHidden, RandomFloat);
+  const auto x = Random<float>(rows * kHidden, RandomFloat);
+  int64_t call = 0;
   const DeviceArray<float> out(rows * kExperts), weights(rows * kChosen), sums(rows * kHidden);
   const auto expert_out = Random<float>(rows * kChosen * kHidden, RandomFloat);
   const DeviceArray<int32_t> ids(rows * kChosen), has_nan(std::vector<int32_t>(1, 0)), begin(kExperts + 1),
@@ -322,7 +348,8 @@ void TimeRouting(int64_t rows, std::vector<KernelRow>& table) {
       large(MaxLargeTiles(rows * kChosen, kExperts));
   const auto n = static_cast<double>(rows);
   table.push_back({"router logits", Shape({rows, kExperts, kHidden}), SecondsOf([&] {
-                     return LaunchRouterLogits(w->get(), kExperts, kHidden, x->get(), rows, out.get(), nullptr);
+                     const float* const its_w = w->get() + call++ % copies * kExperts * kHidden;
+                     return LaunchRouterLogits(its_w, kExperts, kHidden, x->get(), rows, out.get(), nullptr);
                    }),
                    4 * (n * kHidden + n * kExperts + double{kExperts} * kHidden), 0});
   const ChooseExpertsArgs choose{.logits = logits->get(),
