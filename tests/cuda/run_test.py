@@ -1,5 +1,6 @@
 """tests/cuda/run and tests/cuda/pack with programs that stand for those of a build with CUDA."""
 
+import fnmatch
 import json
 import math
 import os
@@ -110,6 +111,47 @@ def test_tests_that_fail_are_named(run):
     assert results(done.stdout) == {"check": "7 tests, 1 failures (T.4)"}
 
 
+# With a process of its own, which writes its id.
+FORKS = """#!/bin/sh
+sleep 600 &
+echo $! >PID.new && mv PID.new PID
+wait
+"""
+
+
+def has_ended(pid):
+    """Also once it has, but nobody has asked for its status."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_what_is_stopped_leaves_no_process(run, tmp_path):
+    pid = tmp_path / "pid"
+    assert run("--only", "decode_bench", "--budget", "6", cuda_decode_bench=FORKS.replace("PID", str(pid))).returncode == 1
+    wait_until(lambda: has_ended(int(pid.read_text())))
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_all(programs, command, tmp_path, number, status):
+    pid = tmp_path / "pid"
+    running = subprocess.Popen(**command(programs(cuda_check=FORKS.replace("PID", str(pid)))), start_new_session=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(pid.exists)
+    running.send_signal(number)
+    assert running.wait(timeout=60) == status
+    wait_until(lambda: has_ended(int(pid.read_text())))
+    assert "timings of cuda_pin_probe" in (tmp_path / "out/report.md").read_text()  # of the part that was done
+
+
 def test_the_test_that_hangs_is_named(run):
     done = run("--only", "check", "--budget", "7", cuda_check=check("[ $test != 4 ] || exec sleep 600"))
     assert done.returncode == 1
@@ -165,18 +207,18 @@ def test_the_budget_ends_what_hangs(run):
 
 
 def test_a_run_that_is_killed_leaves_what_it_has(programs, command, tmp_path):
-    report = tmp_path / "out/report.md"
-    running = subprocess.Popen(**command(programs(cuda_check=HANGS)), start_new_session=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    report, pid = tmp_path / "out/report.md", tmp_path / "pid"
+    hangs = HANGS.replace("exec", f"echo $$ >{pid}.new && mv {pid}.new {pid}; exec")
+    running = subprocess.Popen(**command(programs(cuda_check=hangs)), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
     try:
-        while not report.exists():
-            assert running.poll() is None
-            time.sleep(0.02)
-        assert results(report.read_text()) == {"pin": "done"}
-        assert "timings of cuda_pin_probe" in report.read_text()
+        wait_until(pid.exists)
     finally:
-        os.killpg(running.pid, signal.SIGKILL)
+        running.kill()
         running.wait()
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert results(report.read_text()) == {"pin": "done"}
+    assert "timings of cuda_pin_probe" in report.read_text()
 
 
 @pytest.mark.parametrize("flags, status", [(["--dry-run"], 0), ([], 3)])
@@ -214,20 +256,48 @@ def test_the_second_call_profiles_and_looks_for_races(run, programs, command, tm
     parts = results(run("--second").stdout)
     assert parts == {"profile": "ncu is not on the PATH; nsys is not on the PATH",
                      "sanitizer": "not run: compute-sanitizer is not on the PATH"}
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name, text in {"ncu": 'echo "of $*"', "nsys": "echo no counters >&2; exit 1",
-                       "compute-sanitizer": "exit 0"}.items():
-        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tools / name).chmod(0o755)
-    with_tools = command(programs(), "--second")
-    with_tools["env"]["PATH"] = f"{tools}:{with_tools['env']['PATH']}"
-    done = subprocess.run(**with_tools, capture_output=True, text=True, timeout=60)
+    found = with_tools(command(programs(), "--second"), tmp_path, ncu='echo "of $*"',
+                       nsys="echo no counters >&2; exit 1", compute_sanitizer="exit 0")
+    done = subprocess.run(**found, capture_output=True, text=True, timeout=60)
     assert results(done.stdout) == {"profile": "ncu: done; nsys: failed (1): no counters", "sanitizer": "nothing found"}
     assert done.returncode == 0, done.stderr
     with tarfile.open(tmp_path / "out/logs.tar.gz") as logs:
         log = logs.extractfile("logs/profile.ncu.log").read().decode()
     assert "--clock-control none" in log and "cuda_bench --once" in log  # the GPU's clocks are not ours
+
+
+def with_tools(command, tmp_path, **scripts):
+    """The command with programs that stand for tools on the PATH."""
+    tools = tmp_path / "tools"
+    tools.mkdir(exist_ok=True)
+    for name, text in scripts.items():
+        tool = tools / name.replace("_", "-")
+        tool.write_text(f"#!/bin/sh\n{text}\n")
+        tool.chmod(0o755)
+    command["env"]["PATH"] = f"{tools}:{command['env']['PATH']}"
+    return command
+
+
+def test_a_finding_does_not_end_the_search(programs, command, tmp_path):
+    finds = 'case "$*" in *"memcheck"*cuda_decode_check* | *racecheck*cuda_check*) echo a race; exit 1 ;; esac'
+    done = subprocess.run(**with_tools(command(programs(), "--only", "sanitizer"), tmp_path, compute_sanitizer=finds),
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert results(done.stdout) == {"sanitizer": "memcheck of cuda_decode_check: failed (1): a race; "
+                                                 "racecheck of cuda_check: failed (1): a race"}
+    with tarfile.open(tmp_path / "out/logs.tar.gz") as logs:
+        assert len([name for name in logs.getnames() if "sanitizer." in name]) == 8
+
+
+def test_the_sanitizers_tests_exist():
+    """A filter without tests would find nothing."""
+    sources = "".join(path.read_text() for path in RUN.parent.glob("*/*_test.cc"))
+    names = [f"{suite}.{test}" for suite, test in re.findall(r"^TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", sources, re.M)]
+    filters = re.findall(r"'cuda_(?:\w+_)?check (\S+)'", RUN.read_text())
+    patterns = [pattern for one in filters for pattern in one.split(":")]
+    assert len(filters) == 4 and len(patterns) == 16
+    for pattern in patterns:
+        assert any(fnmatch.fnmatch(name, pattern) for name in names), pattern
 
 
 def test_the_node_needs_its_programs_and_says_what_fails(run, programs, command, tmp_path):
