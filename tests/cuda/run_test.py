@@ -226,6 +226,7 @@ def test_without_a_gpu_the_report_says_so(run, tmp_path, flags, status):
     done = run(*flags, cuda_pin_probe=NO_GPU)
     assert done.returncode == status, done.stderr
     assert "No GPU: cuda:0: no CUDA-capable device" in (tmp_path / "out/report.md").read_text()
+    assert done.stderr == ""
     assert all(result.startswith("not run") for result in results(done.stdout).values())
     assert json.loads((tmp_path / "out/results.json").read_text()) == {}
 
@@ -317,6 +318,23 @@ def test_half_a_file_of_a_part_that_crashed_leaves_the_others(run, tmp_path):
     done = run("--only", "pin,bench", cuda_bench=crashes)
     assert results(done.stdout)["bench"].startswith("failed (139)")
     assert json.loads((tmp_path / "out/results.json").read_text()) == {"pin": {"seconds": 1}}
+
+
+def test_a_folder_is_named_from_where_one_is(programs, command, tmp_path):
+    programs()
+    done = subprocess.run(**command("gpu", "--only", "pin"), cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and results(done.stdout) == {"pin": "done"}, done.stdout
+
+
+def test_a_program_carries_no_library_of_the_systems_glibc(tmp_path):
+    """They fit the loader of the same glibc alone."""
+    shutil.copy("/usr/bin/curl", tmp_path / "program")
+    needed = subprocess.run(["ldd", tmp_path / "program"], capture_output=True, text=True).stdout
+    if "libresolv.so" not in needed:
+        pytest.skip("curl needs no libresolv here")
+    subprocess.run([RUN.parent / "gpu/carry_libraries", tmp_path / "program"], check=True)
+    carried = [file.name for file in (tmp_path / "lib").iterdir()]
+    assert carried and not [name for name in carried if re.match(r"lib(c|m|resolv|pthread|dl|rt)\.so", name)]
 
 
 def test_the_archive_is_run_as_the_folder_is(programs, command, tmp_path):
