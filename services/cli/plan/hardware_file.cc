@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/read_file.h"
@@ -61,6 +62,11 @@ constexpr const char* kNumbers[] = {
     "kernels.attention_fraction",
     "kernels.decode_memory_fraction",
     "kernels.decode_attention_fraction",
+    "measured.fp8_linear_fraction",
+    "measured.bf16_linear_fraction",
+    "measured.attention_fraction",
+    "measured.decode_memory_fraction",
+    "measured.decode_attention_fraction",
 };
 constexpr const char* kTexts[] = {"name", "kernels.origin"};
 
@@ -128,6 +134,25 @@ absl::Status Take(const Fields& fields, const Targets& required, const Targets& 
   return absl::OkStatus();
 }
 
+// Puts measured fractions in the place of estimated ones, and notes both.
+void TakeMeasured(const Fields& fields, GpuMachine* machine) {
+  if (!fields.HasAnyOf("measured.")) return;
+  machine->origin = "measured";
+  device::HardwareSpec& built = machine->built;
+  const std::pair<const char*, double*> fractions[] = {{"fp8_linear_fraction", &built.fp8_linear_fraction},
+                                                       {"bf16_linear_fraction", &built.bf16_linear_fraction},
+                                                       {"attention_fraction", &built.attention_fraction},
+                                                       {"decode_memory_fraction", &built.decode_memory_fraction},
+                                                       {"decode_attention_fraction", &built.decode_attention_fraction}};
+  for (const auto& [name, fraction] : fractions) {
+    if (!fields.numbers.contains(absl::StrCat("kernels.", name))) continue;  // of FP8, which not all GPUs multiply
+    KernelRate& rate = machine->rates.emplace_back(KernelRate{.name = name, .estimated = *fraction});
+    if (const auto found = fields.numbers.find(absl::StrCat("measured.", name)); found != fields.numbers.end()) {
+      rate.measured = *fraction = found->second;
+    }
+  }
+}
+
 absl::Status FillKernels(const Fields& fields, GpuMachine* machine) {
   device::HardwareSpec& built = machine->built;
   MOE_RETURN_IF_ERROR(Take(fields,
@@ -145,8 +170,11 @@ absl::Status FillKernels(const Fields& fields, GpuMachine* machine) {
   }
   const auto origin = fields.texts.find("kernels.origin");
   machine->origin = origin == fields.texts.end() ? "" : origin->second;
-  if (machine->origin == "estimated" || machine->origin == "measured") return absl::OkStatus();
-  return absl::InvalidArgumentError("'kernels.origin' must be \"estimated\" or \"measured\"");
+  if (machine->origin != "estimated" && machine->origin != "measured") {
+    return absl::InvalidArgumentError("'kernels.origin' must be \"estimated\" or \"measured\"");
+  }
+  TakeMeasured(fields, machine);
+  return absl::OkStatus();
 }
 
 absl::Status Fill(const Fields& fields, GpuMachine* machine) {
@@ -177,7 +205,7 @@ absl::Status Fill(const Fields& fields, GpuMachine* machine) {
     *of_one *= cpus;
   }
   machine->built = hardware;
-  return fields.HasAnyOf("kernels.") ? FillKernels(fields, machine) : absl::OkStatus();
+  return fields.HasAnyOf("kernels.") || fields.HasAnyOf("measured.") ? FillKernels(fields, machine) : absl::OkStatus();
 }
 
 absl::Status Fill(const Fields& fields, roofline::CpuMachine* machine) {

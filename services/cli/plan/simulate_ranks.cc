@@ -280,9 +280,20 @@ std::string ProductsLine(const GpuMachine& machine, DType activations) {
 
 std::string RatesLine(const GpuMachine& machine) {
   if (machine.origin.empty()) return "the kernels' rates: assumed by the hardware file\n";
-  return machine.origin == "estimated"
-             ? "the kernels' rates: estimated from their instructions (loadtest/results/cuda-sass), not measured\n"
-             : "the kernels' rates: measured on this kind of GPU\n";
+  if (machine.origin == "estimated") {
+    return "the kernels' rates: estimated from their instructions (loadtest/results/cuda-sass), not measured\n";
+  }
+  std::string lines = "the kernels' rates: measured on this kind of GPU\n";
+  for (const KernelRate& rate : machine.rates) {
+    absl::StrAppendFormat(&lines, "  %-26s estimated %.3f, ", rate.name, rate.estimated);
+    if (rate.measured) {
+      absl::StrAppendFormat(&lines, "measured %.3f (%+.1f %%)\n", *rate.measured,
+                            100 * (*rate.measured / rate.estimated - 1));
+    } else {
+      lines += "not measured\n";
+    }
+  }
+  return lines;
 }
 
 prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits) {

@@ -39,6 +39,7 @@ struct KernelRow {
   double seconds = 0;
   double bytes = 0;  // minimum bytes to move
   double flops = 0;
+  bool fp8 = false;  // its products are those of FP8 values
 };
 
 void Check(LaunchResult result) {
@@ -125,7 +126,7 @@ void TimeLinear(const char* name, DType dtype, int64_t rows, int64_t cols, int64
   table.push_back({std::string(name) + " " + DTypeName(dtype) + (coded ? ", inputs in FP8" : ""),
                    Shape({rows, cols, tokens}), seconds,
                    static_cast<double>(PackedBytes(dtype, rows, cols) + tokens * (2 * cols + 4 * rows)),
-                   2.0 * static_cast<double>(rows * cols) * static_cast<double>(tokens)});
+                   2.0 * static_cast<double>(rows * cols) * static_cast<double>(tokens), coded});
 }
 
 void TimeGateUp(int64_t tokens, std::vector<KernelRow>& table) {
@@ -200,7 +201,7 @@ void TimeExperts(int64_t tokens, std::vector<KernelRow>& table, bool coded = fal
       {"grouped gate and up F8_E4M3, " + std::to_string(kTogether) + " experts" + (coded ? ", inputs in FP8" : ""),
        Shape({2 * kExpertWidth, kHidden, per_expert}), seconds,
        static_cast<double>(kTogether * 2 * kExpertWidth * kHidden + routed * 2 * (kHidden + kExpertWidth)),
-       2.0 * 2 * kExpertWidth * kHidden * static_cast<double>(routed)});
+       2.0 * 2 * kExpertWidth * kHidden * static_cast<double>(routed), coded});
 }
 
 void TimeAttention(int64_t heads, int64_t rows, std::vector<KernelRow>& table) {
@@ -390,25 +391,32 @@ double LeastSeconds(const KernelRow& row, double bandwidth, double product_rate)
   return std::max(row.bytes / bandwidth, row.flops / product_rate);
 }
 
-nlohmann::json Report(const std::vector<KernelRow>& table, double bandwidth, double mma_rate,
+// fp8_mma_rate: 0 if the GPU has no such instruction.
+nlohmann::json Report(const std::vector<KernelRow>& table, double bandwidth, double mma_rate, double fp8_mma_rate,
                       const LibraryRates& libraries) {
   cudaDeviceProp gpu;
   cudaGetDeviceProperties(&gpu, 0);
   const double product_rate = std::max(mma_rate, libraries.bf16_flops_per_second);
+  const double fp8_rate = std::max(fp8_mma_rate, libraries.fp8_flops_per_second);
   nlohmann::json report{{"gpu", gpu.name},
                         {"compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor)},
                         {"multiprocessors", gpu.multiProcessorCount},
                         {"copy_bytes_per_second", bandwidth},
                         {"mma_bf16_flops_per_second", mma_rate},
                         {"bf16_flops_per_second", product_rate},
+                        {"fp8_flops_per_second", fp8_rate},
                         {"kernels", nlohmann::json::array()}};
   for (const KernelRow& row : table) {
+    // Where the rate of FP8 is not known, the ratio is to BF16's, and may exceed 1.
+    const double its_rate = row.fp8 && fp8_rate > 0 ? fp8_rate : product_rate;
     report["kernels"].push_back({{"kernel", row.kernel},
                                  {"shape", row.shape},
                                  {"seconds", row.seconds},
+                                 {"bytes", row.bytes},
+                                 {"flops", row.flops},
                                  {"ratio_to_copy", row.bytes / row.seconds / bandwidth},
                                  {"ratio_to_mma", row.flops / row.seconds / mma_rate},
-                                 {"of_ceiling", LeastSeconds(row, bandwidth, product_rate) / row.seconds}});
+                                 {"of_ceiling", LeastSeconds(row, bandwidth, its_rate) / row.seconds}});
   }
   return report;
 }
@@ -418,12 +426,14 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
   if (file == nullptr) return;
   const auto number = [](const nlohmann::json& value, double scale) { return value.get<double>() * scale; };
   std::fprintf(file, "\n## CUDA kernels on %s\n\n", report["gpu"].get<std::string>().c_str());
-  std::fprintf(file,
-               "Compute capability %s, %d multiprocessors. Copy within device memory %.0f GB/s, mma BF16 %.1f TFLOP/s, "
-               "BF16 products by any means %.1f. Of ceiling: of the slower of copy bandwidth and these products.\n",
-               report["compute_capability"].get<std::string>().c_str(), report["multiprocessors"].get<int>(),
-               number(report["copy_bytes_per_second"], 1e-9), number(report["mma_bf16_flops_per_second"], 1e-12),
-               number(report["bf16_flops_per_second"], 1e-12));
+  std::fprintf(
+      file,
+      "Compute capability %s, %d multiprocessors. Copy within device memory %.0f GB/s, mma BF16 %.1f TFLOP/s, "
+      "BF16 products by any means %.1f, FP8 products %.1f (0: not known). Of ceiling: of the slower of copy bandwidth "
+      "and products of its kind.\n",
+      report["compute_capability"].get<std::string>().c_str(), report["multiprocessors"].get<int>(),
+      number(report["copy_bytes_per_second"], 1e-9), number(report["mma_bf16_flops_per_second"], 1e-12),
+      number(report["bf16_flops_per_second"], 1e-12), number(report["fp8_flops_per_second"], 1e-12));
   std::fprintf(
       file, "\n| kernel | shape | time | of copy bandwidth | of mma rate | of ceiling |\n|---|---|---|---|---|---|\n");
   for (const nlohmann::json& row : report["kernels"]) {
@@ -441,7 +451,11 @@ void TimeAll(std::vector<KernelRow>& table, const Done& done) {
   constexpr struct {
     const char* name;
     int64_t rows, cols;
-  } kLinears[] = {{"kv_a", 576, kHidden}, {"q_a", 1536, kHidden}, {"q_b", 24576, 1536}, {"o", kHidden, 16384}};
+  } kLinears[] = {{"kv_a", 576, kHidden},
+                  {"q_a", 1536, kHidden},
+                  {"q_b", 24576, 1536},
+                  {"o", kHidden, 16384},
+                  {"shared down", kHidden, kExpertWidth}};
   const auto time_products = [&](std::span<const int64_t> of_tokens) {
     for (const auto& linear : kLinears) {
       for (const int64_t tokens : of_tokens) {
@@ -505,7 +519,7 @@ void TimeAll(std::vector<KernelRow>& table, const Done& done) {
     TimeAttention(16, rows, table);
     done();
   }
-  if (HasNativeFp8Mma() || HasWgmma()) {  // their ratios, to the rate of BF16, may exceed 1
+  if (HasNativeFp8Mma() || HasWgmma()) {
     for (const int64_t tokens : {128, 1024, 4096}) {
       TimeLinear("o", DType::kF8E4M3, kHidden, 16384, tokens, table, true);
       done();
@@ -519,11 +533,11 @@ void TimeAll(std::vector<KernelRow>& table, const Done& done) {
 
 void Main(const std::string& out, const std::string& libraries_file) {
   WarmUp();
-  const double bandwidth = CopyBandwidth(), mma_rate = MmaRate();
+  const double bandwidth = CopyBandwidth(), mma_rate = MmaRate(), fp8_mma_rate = HasNativeFp8Mma() ? MmaRate(true) : 0;
   const LibraryRates libraries = ReadLibraryRates(libraries_file);
   std::vector<KernelRow> table;
   TimeAll(table, [&] {
-    const nlohmann::json report = Report(table, bandwidth, mma_rate, libraries);
+    const nlohmann::json report = Report(table, bandwidth, mma_rate, fp8_mma_rate, libraries);
     std::ofstream(out + "/bench.json") << report.dump(2) << "\n";
     WriteMarkdown(report, out + "/bench.md");
   });

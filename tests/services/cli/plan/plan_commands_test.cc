@@ -14,6 +14,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -477,6 +478,38 @@ TEST_F(CliTest, SimulateTakesTheRatesOfTheKernels) {
   json without = machine;
   without.erase("kernels");
   EXPECT_THAT(line(without), HasSubstr("assumed by the hardware file"));
+}
+
+// As tests/cuda/sass/measured writes them, of a bench that has ended before decode.
+TEST_F(CliTest, SimulateTakesMeasuredRatesAndPrintsTheEstimatesToo) {
+  const std::string path = directory_ + "/machine.json";
+  const auto simulate = [&](const json& of, const std::vector<std::string>& flags = {}) {
+    std::ofstream(path) << of;
+    std::vector<std::string> arguments = {"simulate", path, "--tokens", "32768"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Result result = Run(arguments, /*with_server=*/false);
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result.out;
+  };
+  json machine = json::parse(std::ifstream("deploy/hardware/h200.json"));
+  machine.erase("measured");
+  machine["kernels"]["fp8_linear_fraction"] = 0.5;
+  machine["kernels"]["attention_fraction"] = 0.8;
+  json measured = machine;
+  measured["measured"] = {{"fp8_linear_fraction", 0.25}, {"attention_fraction", 0.7}};
+  const std::string printed = simulate(measured);
+  EXPECT_THAT(printed, HasSubstr("fp8_linear_fraction        estimated 0.500, measured 0.250 (-50.0 %)\n"));
+  EXPECT_THAT(printed, HasSubstr("attention_fraction         estimated 0.800, measured 0.700 (-12.5 %)\n"));
+  EXPECT_THAT(printed, ContainsRegex("decode_memory_fraction     estimated 0\\.[0-9]+, not measured"));
+  json slow = machine;
+  slow["kernels"]["fp8_linear_fraction"] = 0.25;
+  slow["kernels"]["attention_fraction"] = 0.7;
+  EXPECT_EQ(json::parse(simulate(measured, {"--json"})).at("prefill"),
+            json::parse(simulate(slow, {"--json"})).at("prefill"));
+  EXPECT_EQ(json::parse(simulate(measured, {"--json"})).at("kernel_rates"), "measured");
+  measured["measured"] = {{"memory", 1}};
+  std::ofstream(path) << measured;
+  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("unknown field 'measured.memory'"));
 }
 
 TEST_F(CliTest, SimulateNamesWhatIsWrongWithTheMachine) {
