@@ -267,6 +267,34 @@ def test_the_second_call_profiles_and_looks_for_races(run, programs, command, tm
     assert "--clock-control none" in log and "cuda_bench --once" in log  # the GPU's clocks are not ours
 
 
+# Stands for PyTorch on a GPU that is lost in attention.
+TORCH = """
+from unittest.mock import MagicMock
+import sys, types
+def lost(*of, **also): raise RuntimeError("an illegal address")
+torch = sys.modules[__name__]
+for name in ("randn", "ones", "empty", "empty_like", "_scaled_mm"): setattr(torch, name, MagicMock())
+bfloat16 = float8_e4m3fn = uint8 = None
+__version__ = "0"
+cuda = MagicMock()
+cuda.get_device_name.return_value = "a model"
+cuda.Event.return_value.elapsed_time.return_value = 500.0
+nn = types.SimpleNamespace(functional=types.SimpleNamespace(scaled_dot_product_attention=lost))
+"""
+
+
+def test_rates_of_libraries_that_were_measured_stay(programs, command, tmp_path):
+    (tmp_path / "torch.py").write_text(TORCH)
+    call = command(programs(), "--only", "ceilings")
+    call["env"]["PYTHONPATH"] = str(tmp_path)
+    done = subprocess.run(**call, capture_output=True, text=True, timeout=60)
+    assert results(done.stdout) == {"ceilings": "measured in part: RuntimeError: an illegal address"}
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out/results.json").read_text())["ceilings"] == {
+        "gpu": "a model", "torch": "0", "bf16_flops_per_second": 2 * 8192**3 / 0.5,
+        "fp8_flops_per_second": 2 * 8192**3 / 0.5, "fp8_by_blocks_flops_per_second": 2 * 8192**3 / 0.5}
+
+
 def with_tools(command, tmp_path, **scripts):
     """The command with programs that stand for tools on the PATH."""
     tools = tmp_path / "tools"

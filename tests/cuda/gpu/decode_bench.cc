@@ -1,6 +1,6 @@
 // Times hybrid decode of MoE layers of DeepSeek-V3's geometry, with routed experts on this machine's CPU. Compares
 // steps of one and two sequences with the schedule's prediction from their parts, each measured alone in the same run.
-// Writes DIR/decode.json and DIR/decode.md.
+// Writes DIR/decode.json and DIR/decode.md, complete after each context.
 //   cuda_decode_bench --out DIR
 #include <algorithm>
 #include <atomic>
@@ -81,8 +81,39 @@ absl::StatusOr<double> StepSeconds(device::Device& device, decode::HybridForward
   return shortest;
 }
 
-absl::StatusOr<nlohmann::json> Run(device::Device& device, const weights::ModelSpec& spec,
-                                   const model::ModelWeights& weights) {
+void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return;
+  const auto number = [](const nlohmann::json& value) { return value.get<double>(); };
+  const nlohmann::json& layer = report["layer_of_one_row"];
+  std::fprintf(file,
+               "\n## Hybrid decode, %d layers of DeepSeek-V3's geometry, experts on %d threads (%s)\n\n"
+               "A layer of one row: attention %.0f us, shared expert %.0f, routed experts %.0f, copies %.0f, waking "
+               "%.0f. What the schedule says is made of these, without cached tokens: at 32768 it lacks attention's "
+               "time for them.\n\n"
+               "| context | one sequence | of sum | two, one batch | of sum | two batches | of schedule | gain |\n"
+               "|---|---|---|---|---|---|---|---|\n",
+               report["layers"].get<int>(), report["cpu_threads"].get<int>(),
+               report["cpu_kernels"].get<std::string>().c_str(), 1e6 * number(layer["attend_seconds"]),
+               1e6 * number(layer["shared_seconds"]), 1e6 * number(layer["experts_seconds"]),
+               1e6 * number(layer["transfer_seconds"]), 1e6 * number(layer["sync_seconds"]));
+  for (const nlohmann::json& run : report["runs"]) {
+    std::fprintf(file, "| %d | %.2f ms | %.2f | %.2f ms | %.2f | %.2f ms | %.2f | %.2f |\n", run["context"].get<int>(),
+                 1e3 * number(run["one_sequence_seconds"]), number(run["one_sequence_of_sum"]),
+                 1e3 * number(run["two_in_one_batch_seconds"]), number(run["two_in_one_batch_of_sum"]),
+                 1e3 * number(run["two_batches_seconds"]), number(run["two_batches_of_schedule"]),
+                 number(run["overlap_ratio"]));
+  }
+  std::fclose(file);
+}
+
+void Write(const nlohmann::json& report, const std::string& out) {
+  std::ofstream(out + "/decode.json") << report.dump(2) << "\n";
+  WriteMarkdown(report, out + "/decode.md");
+}
+
+absl::Status Run(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                 const std::string& out) {
   constexpr int64_t kShort = 64, kLong = 32768;
   const CpuKernels& kernels = *AvailableKernels().back();
   WorkerPool workers(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 2));  // the lanes take two
@@ -113,6 +144,7 @@ absl::StatusOr<nlohmann::json> Run(device::Device& device, const weights::ModelS
                           {"transfer_seconds", layer.transfer},
                           {"sync_seconds", layer.sync}}},
                         {"runs", nlohmann::json::array()}};
+  Write(report, out);
   uint64_t lease = 1;
   for (const int64_t tokens : {kShort, kLong}) {
     const Sequences sequences(spec, tokens);
@@ -134,40 +166,16 @@ absl::StatusOr<nlohmann::json> Run(device::Device& device, const weights::ModelS
                               {"two_batches_of_schedule", overlapped / costs.TwoBatches(1, 1)},
                               {"overlap_ratio", together / overlapped},
                               {"throughput_of_one_sequence", 2 * one / overlapped}});
+    // Steps that all choose the same experts would measure caches.
+    const int64_t different =
+        std::ranges::count_if(chosen, [](const std::atomic<bool>& taken) { return taken.load(); });
+    if (different <= spec.experts_per_token) {
+      return absl::InternalError("all tokens have taken the same experts: the weights make no sense");
+    }
+    report["different_experts"] = different;
+    Write(report, out);
   }
-  // Steps that all choose the same experts would measure caches.
-  const int64_t different = std::ranges::count_if(chosen, [](const std::atomic<bool>& taken) { return taken.load(); });
-  if (different <= spec.experts_per_token) {
-    return absl::InternalError("all tokens have taken the same experts: the weights make no sense");
-  }
-  report["different_experts"] = different;
-  return report;
-}
-
-void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) return;
-  const auto number = [](const nlohmann::json& value) { return value.get<double>(); };
-  const nlohmann::json& layer = report["layer_of_one_row"];
-  std::fprintf(file,
-               "\n## Hybrid decode, %d layers of DeepSeek-V3's geometry, experts on %d threads (%s)\n\n"
-               "A layer of one row: attention %.0f us, shared expert %.0f, routed experts %.0f, copies %.0f, waking "
-               "%.0f. What the schedule says is made of these, without cached tokens: at 32768 it lacks attention's "
-               "time for them.\n\n"
-               "| context | one sequence | of sum | two, one batch | of sum | two batches | of schedule | gain |\n"
-               "|---|---|---|---|---|---|---|---|\n",
-               report["layers"].get<int>(), report["cpu_threads"].get<int>(),
-               report["cpu_kernels"].get<std::string>().c_str(), 1e6 * number(layer["attend_seconds"]),
-               1e6 * number(layer["shared_seconds"]), 1e6 * number(layer["experts_seconds"]),
-               1e6 * number(layer["transfer_seconds"]), 1e6 * number(layer["sync_seconds"]));
-  for (const nlohmann::json& run : report["runs"]) {
-    std::fprintf(file, "| %d | %.2f ms | %.2f | %.2f ms | %.2f | %.2f ms | %.2f | %.2f |\n", run["context"].get<int>(),
-                 1e3 * number(run["one_sequence_seconds"]), number(run["one_sequence_of_sum"]),
-                 1e3 * number(run["two_in_one_batch_seconds"]), number(run["two_in_one_batch_of_sum"]),
-                 1e3 * number(run["two_batches_seconds"]), number(run["two_batches_of_schedule"]),
-                 number(run["overlap_ratio"]));
-  }
-  std::fclose(file);
+  return absl::OkStatus();
 }
 
 absl::Status Main(const std::string& out) {
@@ -175,10 +183,7 @@ absl::Status Main(const std::string& out) {
   cuda::WarmUp();
   const weights::ModelSpec spec = DeepSeekV3Layers(kLayers);
   const HostWeights host(spec);
-  MOE_ASSIGN_OR_RETURN(const nlohmann::json report, Run(*device, spec, host.weights));
-  std::ofstream(out + "/decode.json") << report.dump(2) << "\n";
-  WriteMarkdown(report, out + "/decode.md");
-  return absl::OkStatus();
+  return Run(*device, spec, host.weights, out);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Measures how this machine pins shared memory, and how fast copies from it are: writes DIR/pin.json and DIR/pin.md.
+// Measures how this machine pins shared memory, and how fast copies from it are: writes DIR/pin.json after each
+// measurement, and DIR/pin.md at the end.
 //   cuda_pin_probe --out DIR
 //   cuda_pin_probe --gpu      prints the GPU's name, or fails with the reason why there is none
 #include <cuda_runtime_api.h>
@@ -151,7 +152,8 @@ nlohmann::json PinAsMuchAsPossible() {
   return report;
 }
 
-absl::StatusOr<nlohmann::json> Measure() {
+// The measurements, in the report as they are made: done() follows each.
+absl::Status Measure(nlohmann::json& report, const std::function<void()>& done) {
   const SharedMapping memory(kBytes);
   Fill(memory);
   const cuda::DeviceArray<uint8_t> to(kBytes);
@@ -169,17 +171,27 @@ absl::StatusOr<nlohmann::json> Measure() {
   };
   int reads_only = 0;
   cudaDeviceGetAttribute(&reads_only, cudaDevAttrHostRegisterReadOnlySupported, 0);
-  nlohmann::json report{{"gpu", cuda::DeviceName()},
-                        {"registers_read_only_mappings", reads_only != 0},
-                        {"pinned_heap_bytes_per_second", cuda::PinnedBandwidth()},
-                        {"to_pinned_heap_bytes_per_second", cuda::PinnedBandwidth(cuda::Direction::kToHost)},
-                        {"most", PinAsMuchAsPossible()}};
+  report = {{"gpu", cuda::DeviceName()},
+            {"registers_read_only_mappings", reads_only != 0},
+            {"pinned_heap_bytes_per_second", cuda::PinnedBandwidth()},
+            {"to_pinned_heap_bytes_per_second", cuda::PinnedBandwidth(cuda::Direction::kToHost)}};
+  done();
+  report["most"] = PinAsMuchAsPossible();
+  done();
   memory.Protect();
   report["pageable_bytes_per_second"] = driver_rate();
-  report["ways"] = {
-      Register(memory, "read-only mapping, read-only flag", false, cudaHostRegisterReadOnly, driver_rate),
-      Register(memory, "read-only mapping, no flag", false, cudaHostRegisterDefault, driver_rate),
-      Register(memory, "writable mapping, read-only afterwards", true, cudaHostRegisterDefault, driver_rate)};
+  done();
+  const struct {
+    const char* way;
+    bool writable;
+    unsigned flags;
+  } kWays[] = {{"read-only mapping, read-only flag", false, cudaHostRegisterReadOnly},
+               {"read-only mapping, no flag", false, cudaHostRegisterDefault},
+               {"writable mapping, read-only afterwards", true, cudaHostRegisterDefault}};
+  for (const auto& [way, writable, flags] : kWays) {
+    report["ways"].push_back(Register(memory, way, writable, flags, driver_rate));
+    done();
+  }
 
   // Registers slice by slice, as the roles do, and measures what it delays.
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device, device::OpenCudaDevice({}));
@@ -196,6 +208,7 @@ absl::StatusOr<nlohmann::json> Measure() {
   report["staged"] = {{"bytes_per_second", static_cast<double>(kBytes) / seconds},
                       {"staged_bytes", staged->staged_bytes()},
                       {"pageable_bytes", staged->pageable_bytes()}};
+  done();
   auto* const numbers = reinterpret_cast<float*>(to.get());
   report["longest_launch_seconds"] =
       LongestLaunch(stream, numbers, [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
@@ -204,11 +217,13 @@ absl::StatusOr<nlohmann::json> Measure() {
   report["longest_launch_while_registering_seconds"] = LongestLaunch(
       stream, numbers, [&] { registration = device->Register(memory.data(), kSlice, device::HostAccess::kReads); });
   report["slice"] = registration.ok() ? "registered" : std::string(registration.status().message());
+  done();
   report["small_copy_seconds"] = SmallCopySeconds(memory.data(), to.get(), false);
   report["small_copy_under_experts_seconds"] = SmallCopySeconds(memory.data(), to.get(), true);
+  done();
   registration = absl::InternalError("let go");
   cudaStreamDestroy(stream);
-  return report;
+  return absl::OkStatus();
 }
 
 void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
@@ -250,8 +265,8 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
 
 absl::Status Main(const std::string& out) {
   cuda::WarmUp();
-  MOE_ASSIGN_OR_RETURN(const nlohmann::json report, Measure());
-  std::ofstream(out + "/pin.json") << report.dump(2) << "\n";
+  nlohmann::json report;
+  MOE_RETURN_IF_ERROR(Measure(report, [&] { std::ofstream(out + "/pin.json") << report.dump(2) << "\n"; }));
   WriteMarkdown(report, out + "/pin.md");
   return absl::OkStatus();
 }
