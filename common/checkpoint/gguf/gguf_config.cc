@@ -24,8 +24,8 @@ using nlohmann::json;
 constexpr char kArchitecture[] = "general.architecture";
 constexpr char kFreqs[] = "rope_freqs.weight";
 
-// Numbers of expert_gating_func.
-constexpr int64_t kUnsetGating = 0, kSoftmaxGating = 1, kSigmoidGating = 2;
+// Numbers of expert_gating_func. The last: of the chosen experts only.
+constexpr int64_t kUnsetGating = 0, kSoftmaxGating = 1, kSigmoidGating = 2, kChosenSoftmaxGating = 3;
 
 struct Source {
   const GgufModel& model;
@@ -88,6 +88,9 @@ void RefuseOtherArithmetic(GgufFields& fields) {
     fields.NotSupported("use_parallel_residual", "only false is supported");
   }
   if (fields.Has("rope.dimension_sections")) fields.NotSupported("rope.dimension_sections", "not supported");
+}
+
+void RefuseWindows(GgufFields& fields) {
   const int64_t positions = fields.Int("context_length", 1, kMaxPositions);
   const int64_t window = fields.IntOr("attention.sliding_window", 0, 0, std::numeric_limits<int64_t>::max());
   if (window > 0 && window < positions) {
@@ -243,8 +246,16 @@ void AddFrequencyDivisors(Source& source, json* config) {
 int64_t Experts(GgufFields& fields) { return fields.Int("expert_count", 1, kMaxExperts); }
 int64_t ExpertsOfToken(GgufFields& fields) { return fields.Int("expert_used_count", 1, kMaxExperts); }
 
+// A key that may say what the architecture has.
+void CheckGating(GgufFields& fields, int64_t expected) {
+  constexpr char kGating[] = "expert_gating_func";
+  const int64_t gating = fields.IntOr(kGating, expected, 0, 255);
+  if (gating == expected || gating == kUnsetGating) return;
+  fields.NotSupported(kGating, absl::StrCat(gating, " is not supported, only ", expected));
+}
+
 // Weights of experts as the architecture has them: normalised or not, and not scaled.
-void CheckExpertWeights(GgufFields& fields, bool normalised) {
+void CheckExpertWeights(GgufFields& fields, bool normalised, int64_t gating = kSoftmaxGating) {
   if (const double scale = fields.NumberOr("expert_weights_scale", 1); scale != 1 && scale != 0) {
     fields.NotSupported("expert_weights_scale", "only 1 is supported");
   }
@@ -254,10 +265,7 @@ void CheckExpertWeights(GgufFields& fields, bool normalised) {
   if (fields.IntOr("expert_group_count", 1, 0, kMaxExperts) > 1) {
     fields.NotSupported("expert_group_count", "groups of experts are not supported here");
   }
-  const int64_t gating = fields.IntOr("expert_gating_func", kSoftmaxGating, 0, 255);
-  if (gating != kSoftmaxGating && gating != kUnsetGating) {
-    fields.NotSupported("expert_gating_func", absl::StrCat(gating, " is not supported, only ", kSoftmaxGating));
-  }
+  CheckGating(fields, gating);
 }
 
 // Llama and Mixtral.
@@ -367,10 +375,7 @@ json Glm4Moe(Source& source) {
   GgufFields& fields = source.fields;
   json config = Shape(source);
   const int64_t dim = HeadDim(fields);
-  const int64_t gating = fields.IntOr("expert_gating_func", kSigmoidGating, 0, 255);
-  if (gating != kSigmoidGating && gating != kUnsetGating) {
-    fields.NotSupported("expert_gating_func", absl::StrCat(gating, " is not supported, only ", kSigmoidGating));
-  }
+  CheckGating(fields, kSigmoidGating);
   if (!fields.Has("nextn_predict_layers") && source.LayersHave(".nextn.eh_proj.weight")) {
     fields.Wrong("nextn_predict_layers", "missing, but there are layers of multi-token prediction; convert it again");
   }
@@ -476,12 +481,56 @@ json DeepSeek2(Source& source) {
   return config;
 }
 
+// A window in every other layer, the first included. The file has neither the bounds of activations, which are those of
+// the published models, nor that YaRN does not round the bounds of its ramp.
+json GptOss(Source& source) {
+  GgufFields& fields = source.fields;
+  json config = Shape(source);
+  AddGroupedQueries(fields, &config);
+  AddScaling(fields, &config);
+  if (config.contains("rope_scaling")) config["rope_scaling"]["truncate"] = false;
+  CheckExpertWeights(fields, /*normalised=*/true, kChosenSoftmaxGating);
+  constexpr char kPattern[] = "attention.sliding_window_pattern", kBase[] = "rope.freq_base_swa";
+  constexpr int64_t kEveryOther = 2;
+  if (fields.IntOr(kPattern, kEveryOther, 0, kMaxLayers) != kEveryOther) {
+    fields.NotSupported(kPattern, "only 2 is supported: a window in every other layer");
+  }
+  if (const double base = fields.Number("rope.freq_base"); fields.NumberOr(kBase, base) != base) {
+    fields.NotSupported(kBase, absl::StrCat("only rope.freq_base = ", base, " is supported"));
+  }
+  config["model_type"] = "gpt_oss";
+  config["attention_bias"] = source.LayersHave(".attn_q.bias");
+  config["sliding_window"] = fields.Int("attention.sliding_window", 1, kMaxPositions);
+  config["intermediate_size"] = fields.Int("expert_feed_forward_length", 1, kMaxIntermediate);
+  config["num_local_experts"] = Experts(fields);
+  config["num_experts_per_tok"] = ExpertsOfToken(fields);
+  return config;
+}
+
+json MiniMaxM2(Source& source) {
+  GgufFields& fields = source.fields;
+  json config = Shape(source);
+  const int64_t dim = HeadDim(fields);
+  AddScaling(fields, &config);
+  CheckExpertWeights(fields, /*normalised=*/true, kSigmoidGating);
+  config["model_type"] = "minimax_m2";
+  config["num_key_value_heads"] = KeyValueHeads(fields);
+  config["head_dim"] = dim;
+  config["rotary_dim"] = fields.IntOr("rope.dimension_count", dim, 1, dim);
+  config["intermediate_size"] = fields.Int("expert_feed_forward_length", 1, kMaxIntermediate);
+  config["num_local_experts"] = Experts(fields);
+  config["num_experts_per_tok"] = ExpertsOfToken(fields);
+  return config;
+}
+
 struct Architecture {
   const char* name;
   json (*config)(Source& source);
+  bool has_windows = false;
 };
-constexpr Architecture kArchitectures[] = {{"dbrx", Dbrx},   {"deepseek2", DeepSeek2}, {"glm4moe", Glm4Moe},
-                                           {"llama", Llama}, {"qwen2moe", Qwen2Moe},   {"qwen3moe", Qwen3Moe}};
+constexpr Architecture kArchitectures[] = {
+    {"dbrx", Dbrx},   {"deepseek2", DeepSeek2},  {"glm4moe", Glm4Moe},   {"gpt-oss", GptOss, /*has_windows=*/true},
+    {"llama", Llama}, {"minimax-m2", MiniMaxM2}, {"qwen2moe", Qwen2Moe}, {"qwen3moe", Qwen3Moe}};
 
 }  // namespace
 
@@ -498,6 +547,7 @@ absl::StatusOr<std::string> GgufConfig(const GgufModel& model) {
   absl::Status status;
   Source source{model, GgufFields(model.metadata, *name, &status)};
   RefuseOtherArithmetic(source.fields);
+  if (!architecture->has_windows) RefuseWindows(source.fields);
   const json config = architecture->config(source);
   if (*name != "llama" && source.Find(kFreqs) != nullptr) {
     source.fields.Record(source.TensorError(absl::StatusCode::kUnimplemented, kFreqs, "is supported for llama only"));

@@ -49,8 +49,11 @@ constexpr Names kLayerNames[] = {
     {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight"},
     {"attn_kv_b.weight", "self_attn.kv_b_proj.weight"},
     {"attn_output.weight", "self_attn.o_proj.weight"},
+    {"attn_output.bias", "self_attn.o_proj.bias"},
+    {"attn_sinks.weight", "self_attn.sinks"},
     {"attn_rot_embd.weight", "self_attn.rotary_emb.inv_freq"},
     {"ffn_gate_inp.weight", "mlp.gate.weight"},
+    {"ffn_gate_inp.bias", "mlp.gate.bias"},
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
     {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight"},
     {"ffn_gate.weight", "mlp.gate_proj.weight"},
@@ -60,9 +63,8 @@ constexpr Names kLayerNames[] = {
     {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight"},
     {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight"},
 };
-// The matrix of an expert.
-constexpr Names kExpertNames[] = {
-    {"ffn_gate", "gate_proj.weight"}, {"ffn_up", "up_proj.weight"}, {"ffn_down", "down_proj.weight"}};
+// An expert's layers: ".weight" or ".bias" follows.
+constexpr Names kExpertNames[] = {{"ffn_gate", "gate_proj"}, {"ffn_up", "up_proj"}, {"ffn_down", "down_proj"}};
 
 std::optional<std::string_view> Ours(std::span<const Names> names, std::string_view theirs) {
   const auto found = std::ranges::find(names, theirs, &Names::first);
@@ -207,28 +209,31 @@ class Taker {
     return add("v_proj", queries + keys, keys);
   }
 
-  // A stack of matrices, one for each expert; gates and ups may be in one, gates first.
+  // A stack of matrices or of biases, one for each expert; gates and ups may be in one tensor, gates first.
   absl::Status AddExperts(const TensorInfo& tensor, const LayerName& name) {
-    constexpr std::string_view kSuffix = "_exps.weight";
-    std::string_view matrix = name.rest;
-    if (!matrix.ends_with(kSuffix)) return Wrong(tensor, "the model has no use for it");
-    matrix.remove_suffix(kSuffix.size());
-    const bool fused = matrix == "ffn_gate_up";
+    constexpr std::string_view kInfix = "_exps";
+    const size_t end = name.rest.find(kInfix);
+    const std::string matrix = name.rest.substr(0, end), kind = name.rest.substr(end + kInfix.size());
+    const bool fused = matrix == "ffn_gate_up", is_bias = kind == ".bias";
     const auto ours = Ours(kExpertNames, fused ? "ffn_gate" : matrix);
-    if (!ours) return Wrong(tensor, "the model has no use for it");
-    const bool divides = tensor.shape.size() == 3 && tensor.shape[0] == spec_.num_experts;
-    if (!divides || (fused && tensor.shape[1] % 2 != 0)) {
-      return WrongShape(tensor,
-                        absl::StrCat("[", spec_.num_experts, fused ? ", twice the width" : ", rows", ", columns]"));
+    if (!ours || (!is_bias && kind != ".weight")) return Wrong(tensor, "the model has no use for it");
+    TensorInfo stack = tensor;
+    if (is_bias) stack.shape.push_back(1);
+    const bool divides = stack.shape.size() == 3 && stack.shape[0] == spec_.num_experts;
+    if (!divides || (fused && stack.shape[1] % 2 != 0)) {
+      return WrongShape(tensor, absl::StrCat("[", spec_.num_experts, fused ? ", twice the width" : ", rows",
+                                             is_bias ? "]" : ", columns]"));
     }
-    const int64_t rows = fused ? tensor.shape[1] / 2 : tensor.shape[1];
+    const int64_t rows = fused ? stack.shape[1] / 2 : stack.shape[1];
     for (int64_t expert = 0; expert < spec_.num_experts; ++expert) {
       const int64_t offset = expert * (tensor.bytes / spec_.num_experts);
-      const auto add = [&](std::string_view matrix_name, int64_t row) {
-        return Add(tensor, ExpertName(name, expert, matrix_name), Part(tensor, offset, row, rows));
+      const auto add = [&](std::string_view layer, int64_t row) {
+        TensorInfo part = Part(stack, offset, row, rows);
+        if (is_bias) part.shape.pop_back();
+        return Add(tensor, ExpertName(name, expert, layer, kind), std::move(part));
       };
       MOE_RETURN_IF_ERROR(add(*ours, 0));
-      if (fused) MOE_RETURN_IF_ERROR(add("up_proj.weight", rows));
+      if (fused) MOE_RETURN_IF_ERROR(add("up_proj", rows));
     }
     return absl::OkStatus();
   }
@@ -243,11 +248,11 @@ class Taker {
     }
     const auto ours = Ours(kExpertNames, std::string_view(name.rest).substr(0, first));
     if (!ours) return Wrong(tensor, "the model has no use for it");
-    return Add(tensor, ExpertName(name, expert, *ours), tensor);
+    return Add(tensor, ExpertName(name, expert, *ours, ".weight"), tensor);
   }
 
-  static std::string ExpertName(const LayerName& name, int64_t expert, std::string_view matrix) {
-    return absl::StrCat(name.prefix, "mlp.experts.", expert, ".", std::string(matrix));
+  static std::string ExpertName(const LayerName& name, int64_t expert, std::string_view layer, absl::string_view kind) {
+    return absl::StrCat(name.prefix, "mlp.experts.", expert, ".", std::string(layer), kind);
   }
 
   const weights::ModelSpec& spec_;

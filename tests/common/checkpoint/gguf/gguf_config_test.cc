@@ -86,6 +86,12 @@ std::vector<Model> Models() {
       "attention.key_length=128 attention.value_length=128 attention.layer_norm_rms_epsilon=1e-5 "
       "rope.dimension_count=64 expert_used_count=8 expert_count=128 expert_feed_forward_length=1408 "
       "expert_shared_count=1 expert_weights_scale=1. expert_weights_norm=true leading_dense_block_count=1 ";
+  const std::string oss =
+      "block_count=24 context_length=131072 embedding_length=2880 feed_forward_length=2880 attention.head_count=64 "
+      "attention.head_count_kv=8 rope.freq_base=150000. attention.layer_norm_rms_epsilon=1e-5 expert_count=32 "
+      "expert_used_count=4 attention.key_length=64 attention.value_length=64 attention.sliding_window=128 "
+      "expert_feed_forward_length=2880 rope.scaling.type=yarn rope.scaling.factor=32. "
+      "rope.scaling.original_context_length=4096 test.rows=201088 ";
   const std::string llama =
       "vocab_size=128256 block_count=28 context_length=131072 embedding_length=3072 feed_forward_length=8192 "
       "attention.head_count=24 attention.head_count_kv=8 rope.freq_base=500000. attention.key_length=128 "
@@ -130,6 +136,18 @@ std::vector<Model> Models() {
        "attention.head_count_kv=4 attention.layer_norm_rms_epsilon=1e-6 rope.freq_base=1000000. expert_count=128 "
        "expert_used_count=8 expert_feed_forward_length=1536 attention.key_length=128 attention.value_length=128 "
        "test.rows=151936",
+       {"output.weight"}},
+      {"gpt-oss-20b", "gpt-oss", oss, {"output.weight", "blk.0.attn_q.bias"}},
+      {"gpt-oss-20b",
+       "gpt-oss",
+       oss + "rope.scaling.yarn_beta_fast=32. rope.scaling.yarn_beta_slow=1. attention.sliding_window_pattern=2",
+       {"output.weight", "blk.0.attn_q.bias"}},
+      {"minimax-m2",
+       "minimax-m2",
+       "block_count=62 context_length=196608 embedding_length=3072 feed_forward_length=1536 attention.head_count=48 "
+       "attention.head_count_kv=8 rope.freq_base=5000000. attention.layer_norm_rms_epsilon=1e-6 expert_count=256 "
+       "expert_used_count=8 expert_gating_func=2 attention.key_length=128 attention.value_length=128 "
+       "expert_feed_forward_length=1536 rope.dimension_count=64 test.rows=200064",
        {"output.weight"}},
       {"dbrx",
        "dbrx",
@@ -202,10 +220,10 @@ TEST_F(GgufConfig, IsThePublishedOneInEveryNumber) {
 TEST_F(GgufConfig, EveryKeyCountsOrHasAFallback) {
   // What files of these models may lack without a change of meaning.
   const std::vector<std::string> may_lack = {
-      "vocab_size",           "attention.value_length", "test.rows",
-      "rope.dimension_count", "tokenizer.ggml.pre",     "expert_weights_norm",
-      "expert_gating_func",   "attention.clamp_kqv",    "rope.scaling.yarn_beta_fast",
-      "feed_forward_length"};
+      "vocab_size",           "attention.value_length",      "test.rows",
+      "rope.dimension_count", "tokenizer.ggml.pre",          "expert_weights_norm",
+      "expert_gating_func",   "attention.clamp_kqv",         "rope.scaling.yarn_beta_fast",
+      "feed_forward_length",  "rope.scaling.yarn_beta_slow", "attention.sliding_window_pattern"};
   for (const Model& model : Models()) {
     const weights::ModelSpec published = checkpoint::PublishedModel(model.published);
     for (const auto& [key, value] : ParseKeys(model.keys)) {
@@ -235,6 +253,8 @@ TEST_F(GgufConfig, RefusesByKey) {
   const Model& v2 = Find(models, "deepseek-v2");
   const Model& glm = Find(models, "glm-4.5-air");
   const Model& dbrx = Find(models, "dbrx");
+  const Model& oss = Find(models, "gpt-oss-20b");
+  const Model& minimax = Find(models, "minimax-m2");
   ExpectError(Error(mixtral, "block_count", ""), kInvalid, {"model.gguf: metadata 'llama.block_count': missing"});
   ExpectError(Error(mixtral, "block_count", "0"), kInvalid, {"'llama.block_count': 0 is not from 1 to 1024"});
   ExpectError(Error(mixtral, "block_count", "32."), kInvalid, {"'llama.block_count': is a float, not an integer"});
@@ -262,10 +282,19 @@ TEST_F(GgufConfig, RefusesByKey) {
   ExpectError(Error(glm, "nextn_predict_layers", ""), kInvalid, {"'glm4moe.nextn_predict_layers': missing"});
   ExpectError(Error(glm, "expert_gating_func", "1"), kUnimplemented, {"'glm4moe.expert_gating_func': 1"});
   ExpectError(Error(dbrx, "attention.layer_norm_epsilon", "1e-6"), kUnimplemented, {"layer_norm_epsilon': only 1e-05"});
+  ExpectError(Error(oss, "attention.sliding_window", ""), kInvalid, {"'gpt-oss.attention.sliding_window': missing"});
+  ExpectError(Error(oss, "attention.sliding_window_pattern", "4"), kUnimplemented, {"only 2 is supported: a window"});
+  ExpectError(Error(oss, "rope.freq_base_swa", "10000."), kUnimplemented, {"'gpt-oss.rope.freq_base_swa': only"});
+  ExpectError(Error(oss, "expert_gating_func", "1"), kUnimplemented, {"'gpt-oss.expert_gating_func': 1"});
+  ExpectError(Error(oss, "rope.scaling.yarn_attn_factor", "2."), kUnimplemented, {"yarn_attn_factor': only 1"});
+  ExpectError(Error(minimax, "expert_gating_func", "1"), kUnimplemented, {"'minimax-m2.expert_gating_func': 1"});
+  ExpectError(Error(minimax, "expert_weights_scale", "2."), kUnimplemented, {"expert_weights_scale': only 1"});
+  ExpectError(Error(minimax, "attention.sliding_window", "4096"), kUnimplemented, {"attention within a window"});
   Model other = mixtral;
   other.architecture = "gemma3";
-  ExpectError(Error(other, "block_count", "1"), kUnimplemented,
-              {"'general.architecture': 'gemma3' is not supported (supported: dbrx, deepseek2, glm4moe, llama"});
+  ExpectError(
+      Error(other, "block_count", "1"), kUnimplemented,
+      {"'general.architecture': 'gemma3' is not supported (supported: dbrx, deepseek2, glm4moe, gpt-oss, llama"});
 }
 
 TEST_F(GgufConfig, RefusesGlmFlash) {

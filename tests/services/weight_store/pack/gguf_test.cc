@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,6 +88,21 @@ Family Glm() {
                  "partial_rotary_factor": 0.5})",
           "glm4moe", kGrouped + kExperts + kShared + "rope.dimension_count=64 expert_weights_norm=true"};
 }
+Family GptOss() {
+  return {"{" + kGroupedJson +
+              R"("model_type": "gpt_oss", "num_local_experts": 3, "intermediate_size": 96, "sliding_window": 64,
+                 "rope_scaling": {"rope_type": "yarn", "factor": 32, "original_max_position_embeddings": 128,
+                                  "truncate": false}})",
+          "gpt-oss",
+          kGrouped +
+              "expert_count=3 expert_used_count=2 expert_feed_forward_length=96 attention.sliding_window=64 "
+              "rope.scaling.type=yarn rope.scaling.factor=32. rope.scaling.original_context_length=128"};
+}
+Family MiniMax() {
+  return {"{" + kGroupedJson +
+              R"("model_type": "minimax_m2", "num_local_experts": 3, "intermediate_size": 80, "rotary_dim": 64})",
+          "minimax-m2", kGrouped + kExperts + "rope.dimension_count=64 expert_gating_func=2"};
+}
 const std::string kLatentJson =
     R"("q_lora_rank": 32, "kv_lora_rank": 64, "qk_nope_head_dim": 64, "qk_rope_head_dim": 16, "v_head_dim": 128,)";
 const std::string kLatent =
@@ -123,7 +139,10 @@ const std::map<std::string, std::string> kNames = {
     {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
     {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
     {"self_attn.kv_b_proj", "attn_kv_b"},
+    {"self_attn.sinks", "attn_sinks.weight"},
     {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.router", "ffn_gate_inp"},
+    {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"},
     {"block_sparse_moe.gate", "ffn_gate_inp"},
     {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
@@ -187,6 +206,34 @@ void TransposeEach(Tensor& tensor, int64_t experts) {
   tensor.shape = {experts, cols, rows};
 }
 
+// Of [experts, inputs, outputs], or [experts, outputs] of a bias, the outputs first, first + step, ...: each a row.
+Tensor OutputsOf(const Tensor& tensor, int64_t first, int64_t step) {
+  const size_t bytes = tensor.dtype == "F32" ? 4 : 2;
+  const bool is_bias = tensor.shape.size() == 2;
+  const int64_t inputs = is_bias ? 1 : tensor.shape[1], outputs = tensor.shape.back();
+  Tensor result = {tensor.dtype, {tensor.shape[0], outputs / step}, ""};
+  if (!is_bias) result.shape.push_back(inputs);
+  for (int64_t e = 0; e < tensor.shape[0]; ++e) {
+    for (int64_t o = first; o < outputs; o += step) {
+      for (int64_t i = 0; i < inputs; ++i) {
+        result.data += tensor.data.substr(static_cast<size_t>((e * inputs + i) * outputs + o) * bytes, bytes);
+      }
+    }
+  }
+  return result;
+}
+
+// The experts of a layer of gpt-oss. `name`: "gate_up_proj", with "_bias" behind it or not.
+void SplitExperts(const std::string& block, const std::string& name, const Tensor& tensor, Tensors& converted) {
+  const std::string kind = absl::EndsWith(name, "_bias") ? "_exps.bias" : "_exps.weight";
+  if (absl::StartsWith(name, "down_proj")) {
+    converted[block + "ffn_down" + kind] = OutputsOf(tensor, 0, 1);
+  } else {
+    converted[block + "ffn_gate" + kind] = OutputsOf(tensor, 0, 2);
+    converted[block + "ffn_up" + kind] = OutputsOf(tensor, 1, 2);
+  }
+}
+
 // What the converter of this architecture makes of a published checkpoint.
 Tensors Convert(const RandomCheckpoint& random, const std::string& architecture) {
   const weights::ModelSpec& spec = random.spec();
@@ -199,6 +246,10 @@ Tensors Convert(const RandomCheckpoint& random, const std::string& architecture)
     const std::vector<std::string> words = absl::StrSplit(name, '.');
     const std::string block = "blk." + words[2] + ".";
     std::string rest = absl::StrJoin(words.begin() + 3, words.end(), ".");
+    if (architecture == "gpt-oss" && words[4] == "experts") {
+      SplitExperts(block, words[5], tensor, converted);
+      continue;
+    }
     if (words[4] == "experts" && words[3] != "ffn") {  // in the order of ids: there are fewer than ten
       Tensor& stack = converted[block + "ffn_" + kExpertNames.at(words[6]) + "_exps.weight"];
       stack.dtype = tensor.dtype;
@@ -213,7 +264,8 @@ Tensors Convert(const RandomCheckpoint& random, const std::string& architecture)
       tensor.shape = {spec.num_experts, tensor.shape[0] / spec.num_experts, tensor.shape[1]};
     }
     if (rest == "mlp.shared_expert_gate.weight") tensor.shape = {tensor.shape[1]};
-    if (architecture == "glm4moe" && rest == "post_attention_layernorm.weight") {
+    const bool renamed = architecture == "glm4moe" || architecture == "gpt-oss";
+    if (renamed && rest == "post_attention_layernorm.weight") {
       converted[block + "post_attention_norm.weight"] = tensor;
     } else if (const auto whole = kNames.find(rest); whole != kNames.end()) {
       converted[block + whole->second] = tensor;
@@ -240,6 +292,8 @@ class GgufSegment : public ::testing::Test {
         builder->Flag(key, true);
       } else if (uint32_t whole = 0; absl::SimpleAtoi(parts[1], &whole)) {
         builder->Integer(key, whole);
+      } else if (parts[1] == "yarn") {
+        builder->Text(key, parts[1]);
       } else {
         builder->Float(key, std::stof(parts[1]));
       }
@@ -248,7 +302,8 @@ class GgufSegment : public ::testing::Test {
 
   static void AddTensor(const std::string& name, const Tensor& tensor, GgufBuilder* builder) {
     const std::vector<uint64_t> extents(tensor.shape.rbegin(), tensor.shape.rend());
-    builder->Tensor(name, tensor.dtype == "F32" ? 0 : tensor.dtype == "F16" ? 1 : 30, extents, tensor.data);
+    static const std::map<std::string, uint32_t> kTypes = {{"F32", 0}, {"F16", 1}, {"BF16", 30}, {"MXFP4", 39}};
+    builder->Tensor(name, kTypes.at(tensor.dtype), extents, tensor.data);
   }
 
   absl::StatusOr<checkpoint::Checkpoint> OpenGguf(const Family& family, const Tensors& tensors) {
@@ -258,12 +313,14 @@ class GgufSegment : public ::testing::Test {
     return checkpoint::Checkpoint::Open(dir_.Write("model.gguf", builder.Build()));
   }
 
-  static void ExpectSameSegment(const RandomCheckpoint& random, const absl::StatusOr<checkpoint::Checkpoint>& gguf) {
+  static void ExpectSameSegment(const RandomCheckpoint& random, const absl::StatusOr<checkpoint::Checkpoint>& gguf,
+                                const std::string& published_config = "{}") {
     ASSERT_TRUE(gguf.ok()) << gguf.status();
     const auto spec = checkpoint::ParseModelSpec(gguf->documents().config_json, "");
     ASSERT_TRUE(spec.ok()) << spec.status();
     EXPECT_EQ(std::memcmp(&*spec, &random.spec(), sizeof *spec), 0) << gguf->documents().config_json;
     random.Write();
+    random.dir().Write("config.json", published_config);
     const checkpoint::Checkpoint published = random.Open();
     const Packed expected = PackInMemory(published, random.spec());
     ASSERT_TRUE(expected.status.ok()) << expected.status;
@@ -290,7 +347,79 @@ TEST_F(GgufSegment, Qwen2Moe) { ExpectSameSegment(Qwen2()); }
 TEST_F(GgufSegment, Qwen3Moe) { ExpectSameSegment(Qwen3()); }
 TEST_F(GgufSegment, Dbrx) { ExpectSameSegment(Dbrx()); }
 TEST_F(GgufSegment, Glm4Moe) { ExpectSameSegment(Glm()); }
+TEST_F(GgufSegment, GptOss) { ExpectSameSegment(GptOss()); }
+TEST_F(GgufSegment, MiniMaxM2) { ExpectSameSegment(MiniMax()); }
 TEST_F(GgufSegment, DeepSeekWithKeysAndValuesInOneTensor) { ExpectSameSegment(DeepSeekOfOneTensor()); }
+
+// A weight in MXFP4 as gpt-oss is published: bytes of two neighbouring inputs, and the scales of 32.
+struct CodesAndScales {
+  Tensor codes;
+  Tensor scales;
+};
+CodesAndScales RandomMxfp4(int64_t experts, int64_t rows, int64_t cols, std::mt19937& random) {
+  CodesAndScales weight = {{"U8", {experts, rows, cols / 32, 16}, ""}, {"U8", {experts, rows, cols / 32}, ""}};
+  for (int64_t i = 0; i < experts * rows * cols / 2; ++i) weight.codes.data += static_cast<char>(random());
+  for (int64_t i = 0; i < experts * rows * cols / 32; ++i) weight.scales.data += static_cast<char>(random() % 255);
+  return weight;
+}
+
+// Rows first, first + step, ... as blocks of GGUF: a scale, and bytes of an input and the one 16 behind it.
+Tensor InBlocks(const CodesAndScales& weight, int64_t first, int64_t step) {
+  const std::vector<int64_t>& shape = weight.scales.shape;
+  Tensor result = {"MXFP4", {shape[0], shape[1] / step, shape[2] * 32}, ""};
+  for (int64_t block = 0; block < std::ssize(weight.scales.data); ++block) {
+    if (block / shape[2] % step != first) continue;
+    const auto code = [&](int64_t i) {
+      return static_cast<uint8_t>(weight.codes.data[static_cast<size_t>(block * 16 + i / 2)]) >> (i % 2 * 4) & 15;
+    };
+    result.data += weight.scales.data[static_cast<size_t>(block)];
+    for (int64_t i = 0; i < 16; ++i) result.data += static_cast<char>(code(i) | code(i + 16) << 4);
+  }
+  return result;
+}
+
+TEST_F(GgufSegment, GptOssWithExpertsInMxfp4) {
+  const Family family = GptOss();
+  RandomCheckpoint random(Spec(family), false);
+  const weights::ModelSpec& spec = random.spec();
+  Tensors tensors = Convert(random, family.architecture);
+  std::mt19937 bytes(5);
+  for (const int layer : {0, 1}) {
+    const std::string block = absl::StrCat("blk.", layer, ".ffn_");
+    const auto publish = [&](const std::string& name, int64_t rows, int64_t cols) {
+      const std::string whole = absl::StrCat("model.layers.", layer, ".mlp.experts.", name);
+      CodesAndScales weight = RandomMxfp4(spec.num_experts, rows, cols, bytes);
+      random.tensors().erase(whole);
+      random.tensors()[whole + "_blocks"] = weight.codes;
+      random.tensors()[whole + "_scales"] = weight.scales;
+      return weight;
+    };
+    const CodesAndScales both = publish("gate_up_proj", 2 * spec.moe_intermediate_size, spec.hidden_size);
+    const CodesAndScales down = publish("down_proj", spec.hidden_size, spec.moe_intermediate_size);
+    tensors[block + "gate_exps.weight"] = InBlocks(both, 0, 2);
+    tensors[block + "up_exps.weight"] = InBlocks(both, 1, 2);
+    tensors[block + "down_exps.weight"] = InBlocks(down, 0, 1);
+  }
+  ExpectSameSegment(random, OpenGguf(family, tensors), R"({"quantization_config": {"quant_method": "mxfp4"}})");
+}
+
+TEST_F(GgufSegment, GatesAndUpsAndTheirBiasesInOneTensor) {
+  ExpectSameSegment(GptOss(), [](Tensors& tensors) {
+    for (const std::string block : {"blk.0.", "blk.1."}) {
+      for (const std::string kind : {"_exps.weight", "_exps.bias"}) {
+        const Tensor gate = tensors.extract(block + "ffn_gate" + kind).mapped();
+        const Tensor up = tensors.extract(block + "ffn_up" + kind).mapped();
+        Tensor both = gate;
+        both.shape[1] *= 2;
+        both.data.clear();
+        const size_t bytes = gate.data.size() / static_cast<size_t>(gate.shape[0]);
+        for (size_t at = 0; at < gate.data.size(); at += bytes)
+          both.data += gate.data.substr(at, bytes) + up.data.substr(at, bytes);
+        tensors[block + "ffn_gate_up" + kind] = both;
+      }
+    }
+  });
+}
 
 // kv_b_proj as today's converters write it: keys of each head transposed, and values.
 void SplitLatents(const weights::ModelSpec& spec, Tensors& tensors) {
@@ -412,20 +541,6 @@ TEST_F(GgufSegment, HalfOfLatentsIsMissing) {
   ASSERT_TRUE(gguf.ok()) << gguf.status();
   ExpectError(checkpoint::CheckInventory(*gguf, random.spec()).status(), absl::StatusCode::kInvalidArgument,
               {"1 problem(s)", "'model.layers.1.self_attn.v_b_proj.weight': missing"});
-}
-
-TEST_F(GgufSegment, GatesAndUpsInOneTensor) {
-  ExpectSameSegment(Qwen3(), [](Tensors& tensors) {
-    for (const std::string block : {"blk.0.", "blk.1."}) {
-      const Tensor gate = tensors.extract(block + "ffn_gate_exps.weight").mapped();
-      const Tensor up = tensors.extract(block + "ffn_up_exps.weight").mapped();
-      Tensor both = {gate.dtype, {gate.shape[0], 2 * gate.shape[1], gate.shape[2]}, ""};
-      const size_t bytes = gate.data.size() / static_cast<size_t>(gate.shape[0]);
-      for (size_t at = 0; at < gate.data.size(); at += bytes)
-        both.data += gate.data.substr(at, bytes) + up.data.substr(at, bytes);
-      tensors[block + "ffn_gate_up_exps.weight"] = both;
-    }
-  });
 }
 
 // As the first files of Mixtral.
