@@ -39,7 +39,25 @@ class GgufCheckpoint:
         values = gguf.dequantize(tensor.data, tensor.tensor_type)
         return values.reshape(tuple(reversed([int(size) for size in tensor.shape])))
 
+    def gpt_oss_experts(self, name):
+        """Outputs come last; those of gates and ups by turns."""
+        before, matrix = name.split(".experts.")
+        kind = "bias" if matrix.endswith("_bias") else "weight"
+
+        def layer(ours):
+            values = self.values(f"{self.names.get_name(f'{before}.experts.{ours}')}.{kind}")
+            return values if kind == "bias" else values.swapaxes(1, 2)
+
+        if matrix.startswith("down_proj"):
+            return layer("down_proj")
+        gate, up = layer("gate_proj"), layer("up_proj")
+        return numpy.stack((gate, up), axis=-1).reshape(*gate.shape[:-1], -1)
+
     def data(self, name):
+        if self.architecture == "gpt-oss" and ".experts." in name:
+            return numpy.ascontiguousarray(self.gpt_oss_experts(name), dtype="<f4").tobytes()
+        if name.endswith(".sinks"):
+            name += ".weight"
         expert = None
         if ".experts." in name:
             before, after = name.split(".experts.")

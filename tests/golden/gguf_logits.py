@@ -1,6 +1,6 @@
 """Writes golden logits of make-model's files in GGUF: transformers computes with what the gguf package reads from them.
 
-    python tests/golden/gguf_logits.py build/release/bin/moestro
+    python tests/golden/gguf_logits.py build/release/bin/moestro [NAME ...]
 
 README.md describes the files; tests/common/model/gguf_golden_test.cc compares them.
 """
@@ -26,6 +26,8 @@ FILES = {
     "qwen3_q4_k_m": ("tiny-qwen3", "q4_k_m"),
     "qwen3_q4_0": ("tiny-qwen3", "q4_0"),
     "mixtral_q6_k": ("tiny-mixtral", "q6_k"),
+    "gpt_oss_mxfp4": ("tiny-gpt-oss-32", "mxfp4"),
+    "minimax_q8_0": ("tiny-minimax", "q8_0"),
 }
 LAYERS = 2
 LENGTH = 8
@@ -66,10 +68,11 @@ def write(name, moestro, directory):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("moestro")
+    parser.add_argument("names", nargs="*", help="of FILES; all without any")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
-        for name in FILES:
+        for name in args.names or FILES:
             write(name, args.moestro, pathlib.Path(directory))
 
 

@@ -291,7 +291,10 @@ class Parser {
   // Type and size.
   absl::Status SetType(uint32_t id, TensorInfo* tensor) const {
     const auto* const type = std::ranges::find(kGgmlTypes, id, &GgmlType::id);
-    if (type == std::end(kGgmlTypes)) return WrongTensor(tensor->name, absl::StrCat("has unknown type ", id));
+    if (type == std::end(kGgmlTypes)) {
+      return WrongTensor(tensor->name,
+                         absl::StrCat("has unknown type ", id, ", newer or of a fork of llama.cpp; ", kGetOtherTypes));
+    }
     tensor->dtype_name = type->name;
     tensor->dtype = type->dtype;
     if (type->block == 1) tensor->element_bits = 8 * type->block_bytes;

@@ -16,6 +16,10 @@ namespace moestro::checkpoint {
 inline constexpr int64_t kMaxGgufHeaderBytes = int64_t{64} << 20;
 inline constexpr int64_t kMaxGgufArrayElements = int64_t{1} << 24;  // of all arrays together
 
+// What to do about weights of a type that is not loaded.
+inline constexpr char kGetOtherTypes[] =
+    "get the model as Q4_K_M, Q6_K, Q8_0 or BF16, or make it so with llama.cpp's llama-quantize";
+
 struct GgufHeader {
   GgufMetadata metadata;
   // In the order of the file, with its names. The shape is row-major, the reverse of the file's: a linear layer is

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/checkpoint/gguf/gguf_header.h"
 #include "common/model/schema.h"
 #include "common/text/json/quoted.h"
 
@@ -163,9 +164,7 @@ class Taker {
     if (unusable_++ == 0) {
       first_unusable_ = absl::StrCat(
           path_, ": tensor ", text::Quoted(tensor.name), ": type ", tensor.dtype_name, " is not supported here; ",
-          tensor.dtype_name == "F32"
-              ? "convert the model with --outtype bf16"
-              : "get the model as Q4_K_M, Q6_K, Q8_0 or BF16, or make it so with llama-quantize");
+          tensor.dtype_name == "F32" ? "convert the model with --outtype bf16" : kGetOtherTypes);
     }
     return false;
   }

@@ -246,6 +246,11 @@ std::vector<ModelPreset> Presets() {
                                      {"vocab_size", 2048}},
                                     2'000'000,
                                     "bf16"};
+  // Rows of whole groups of 32, which MXFP4 needs, but not of 64, and the published clamp: files in GGUF have no other.
+  ModelPreset tiny_gpt_oss_32 = tiny_gpt_oss;
+  tiny_gpt_oss_32.name = "tiny-gpt-oss-32";
+  tiny_gpt_oss_32.what = "gpt-oss whose rows are multiples of 32";
+  tiny_gpt_oss_32.changes.update({{"hidden_size", 288}, {"intermediate_size", 160}, {"swiglu_limit", 7.0}});
   // Without the prediction layer, which would double the size of a model that is only used for measurements.
   const ModelPreset layer = {"layer",
                              "the true geometry of DeepSeek-V3, few layers",
@@ -257,21 +262,9 @@ std::vector<ModelPreset> Presets() {
                                    "qwen3-30b",
                                    {{"num_hidden_layers", 3}, {"max_window_layers", 3}},
                                    4'300'000'000};
-  return {tiny,
-          tiny_dbrx,
-          tiny_deepseek_v2,
-          tiny_deepseek_v2_lite,
-          tiny_glm,
-          tiny_gpt_oss,
-          tiny_kimi_k2,
-          tiny_llama,
-          tiny_minimax,
-          tiny_mixtral,
-          tiny_qwen2,
-          tiny_qwen3,
-          tiny_qwen3_mixed,
-          layer,
-          qwen3_layer};
+  return {tiny,         tiny_dbrx,  tiny_deepseek_v2, tiny_deepseek_v2_lite, tiny_glm,   tiny_gpt_oss, tiny_gpt_oss_32,
+          tiny_kimi_k2, tiny_llama, tiny_minimax,     tiny_mixtral,          tiny_qwen2, tiny_qwen3,   tiny_qwen3_mixed,
+          layer,        qwen3_layer};
 }
 
 // Sets those of `keys` that the family has.
@@ -347,7 +340,7 @@ json QuantizationConfig(const std::string& weights) {
             {"quant_method", "fp8"},
             {"weight_block_size", {kScaleBlock, kScaleBlock}}};
   }
-  if (IsGgufType(weights)) return nullptr;
+  if (weights == kBf16Weights) return nullptr;
   if (weights == kW8A8Int8Weights) return {{"quant_method", kW8A8Int8Weights}};
   if (weights == kInt8Weights) return CompressedTensorsInt8();
   if (weights == kAwqWeights) {
@@ -387,15 +380,19 @@ json QuantizationConfig(const std::string& weights) {
 }
 
 absl::Status CheckExperts(const std::string& preset, const MadeModel& model) {
-  bool experts = false, whole = true;
-  for (const model::ModelTensor& tensor : model::CheckpointTensors(model.spec)) {
-    if (tensor.part != model::TensorPart::kExpert) continue;
+  bool experts = false, apart = true, whole = true;
+  for (const model::ModelTensor& tensor :
+       model.gguf ? model::SegmentTensors(model.spec) : model::CheckpointTensors(model.spec)) {
+    if (tensor.part != model::TensorPart::kExpert || !model::IsLinear(tensor.role)) continue;
     experts = true;
-    whole &= !tensor.in_parts && tensor.cols % kFourBitGroup == 0 && (!model.by_input() || tensor.rows % 8 == 0);
+    apart &= !tensor.in_parts;
+    whole &= tensor.cols % kFourBitGroup == 0 && (!model.by_input() || tensor.rows % 8 == 0);
   }
-  if (experts && whole) return absl::OkStatus();
+  if (experts && apart && whole) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--weights ", model.weights, ": a model of --preset ", preset,
-                                                 experts ? " has all experts in one tensor" : " has no routed experts",
+                                                 !experts ? " has no routed experts"
+                                                 : !apart ? " has all experts in one tensor"
+                                                          : " has experts whose rows are no whole groups",
                                                  "; use bf16"));
 }
 
@@ -403,7 +400,8 @@ absl::Status CheckExperts(const std::string& preset, const MadeModel& model) {
 absl::StatusOr<std::string> ChooseWeights(const MakeModelOptions& options, const std::string& of_preset) {
   if (!options.gguf()) {
     if (options.weights.empty()) return of_preset;
-    if (!IsGgufType(options.weights) || options.weights == kBf16Weights) return options.weights;
+    const bool both = options.weights == kBf16Weights || options.weights == kMxfp4Weights;
+    if (both || !IsGgufType(options.weights)) return options.weights;
     return absl::InvalidArgumentError(
         absl::StrCat("--weights ", options.weights, " is a type of GGUF; name a file FILE.gguf in --out"));
   }
@@ -418,13 +416,14 @@ absl::StatusOr<std::string> ChooseWeights(const MakeModelOptions& options, const
   return weights;
 }
 
-// The kinds of rotation that GGUF files of the architecture can have.
+// What GGUF files of the architecture have no keys for is as published.
 void AdaptToGguf(json& config) {
   // A file has the outcome of Llama 3's rule; readers know the rule for the published context only.
   constexpr int64_t kLlama3Positions = 8192;
   if (config["model_type"] == "llama" && config.contains("rope_scaling")) {
     config["rope_scaling"]["original_max_position_embeddings"] = kLlama3Positions;
   }
+  if (config.contains("swiglu_limit")) config["swiglu_limit"] = 7;
 }
 
 }  // namespace
@@ -470,7 +469,7 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
   }
   if (options.vocab_rows != 0) config["vocab_size"] = options.vocab_rows;
   config.erase("quantization_config");
-  if (json quantization = QuantizationConfig(model.weights); !quantization.is_null()) {
+  if (json quantization = model.gguf ? json() : QuantizationConfig(model.weights); !quantization.is_null()) {
     config["quantization_config"] = std::move(quantization);
   }
   model.mtp_layers = config.value("num_nextn_predict_layers", int64_t{0});

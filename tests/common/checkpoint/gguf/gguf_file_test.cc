@@ -214,7 +214,7 @@ TEST_F(GgufFile, DamagedTensors) {
   EXPECT_TRUE(one("t", kTypeF32, {2}).ok());
   ExpectError(one("", kTypeF32, {2}), kInvalid, {"the name of a tensor is empty"});
   ExpectError(one("t", 4, {2}), kInvalid, {"'t': has unknown type 4"});
-  ExpectError(one("t", 1000, {2}), kInvalid, {"'t': has unknown type 1000"});
+  ExpectError(one("t", 1000, {2}), kInvalid, {"'t': has unknown type 1000", "get the model as Q4_K_M"});
   ExpectError(one("t", kTypeF32, {}), kInvalid, {"'t': has 0 dimensions"});
   ExpectError(one("t", kTypeF32, {1, 1, 1, 1, 1}), kInvalid, {"'t': has 5 dimensions"});
   ExpectError(one("t", kTypeF32, {2, 0}), kInvalid, {"'t': has a dimension of 0"});

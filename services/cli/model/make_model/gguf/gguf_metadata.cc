@@ -80,12 +80,15 @@ class ModelKeys {
       Integer("attention.key_length", spec_.head_dim());
       Integer("attention.value_length", spec_.head_dim());
       Integer("rope.dimension_count", spec_.rotated_dims());
+      if (spec_.sliding_window > 0) Integer("attention.sliding_window", spec_.sliding_window);
+      if (gpt_oss()) Yarn();
     }
     if (spec_.num_experts > 0) Experts();
   }
 
  private:
   bool dbrx() const { return prefix_ == "dbrx."; }
+  bool gpt_oss() const { return prefix_ == "gpt-oss."; }
   void Integer(const std::string& key, int64_t value) { writer_.Integer(prefix_ + key, value); }
   void Float(const std::string& key, double value) { writer_.Float(prefix_ + key, value); }
 
@@ -99,12 +102,16 @@ class ModelKeys {
     if (spec_.q_lora_rank > 0) Integer("attention.q_lora_rank", spec_.q_lora_rank);
     Integer("attention.kv_lora_rank", spec_.kv_lora_rank);
     Integer("rope.dimension_count", spec_.qk_rope_head_dim);
+    if (spec_.yarn.enabled == 0) return;
+    Yarn();
+    Float("rope.scaling.yarn_log_multiplier", 0.1 * spec_.yarn.mscale_all_dim);
+  }
+
+  void Yarn() {
     const weights::YarnSpec& yarn = spec_.yarn;
-    if (yarn.enabled == 0) return;
     writer_.Text(prefix_ + "rope.scaling.type", "yarn");
     Float("rope.scaling.factor", yarn.factor);
     Integer("rope.scaling.original_context_length", yarn.original_max_position_embeddings);
-    Float("rope.scaling.yarn_log_multiplier", 0.1 * yarn.mscale_all_dim);
     Float("rope.scaling.yarn_beta_fast", yarn.beta_fast);
     Float("rope.scaling.yarn_beta_slow", yarn.beta_slow);
   }
@@ -115,7 +122,8 @@ class ModelKeys {
     if (prefix_ == "llama." || dbrx()) return;
     Integer("expert_feed_forward_length", spec_.moe_intermediate_size);
     if (spec_.shared_expert_gate != 0) Integer("expert_shared_feed_forward_length", spec_.shared_expert_width);
-    if (prefix_ == "qwen2moe." || prefix_ == "qwen3moe.") return;
+    if (prefix_ == "qwen2moe." || prefix_ == "qwen3moe." || gpt_oss()) return;
+    if (prefix_ == "minimax-m2.") return Integer("expert_gating_func", kSigmoid);
     Integer("expert_shared_count", spec_.num_shared_experts);
     Integer("leading_dense_block_count", spec_.first_dense_layers);
     Integer("expert_gating_func", spec_.softmax_router != 0 ? kSoftmax : kSigmoid);
@@ -160,8 +168,9 @@ void AddTokenizer(int64_t rows, Writer& writer) {
 
 std::string_view GgufArchitecture(const MadeModel& model) {
   static constexpr std::pair<std::string_view, std::string_view> kArchitectures[] = {
-      {"llama", "llama"}, {"mixtral", "llama"},    {"qwen2_moe", "qwen2moe"},    {"qwen3_moe", "qwen3moe"},
-      {"dbrx", "dbrx"},   {"glm4_moe", "glm4moe"}, {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"}};
+      {"llama", "llama"},     {"mixtral", "llama"},        {"qwen2_moe", "qwen2moe"},    {"qwen3_moe", "qwen3moe"},
+      {"dbrx", "dbrx"},       {"glm4_moe", "glm4moe"},     {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"},
+      {"gpt_oss", "gpt-oss"}, {"minimax_m2", "minimax-m2"}};
   const auto* const found = std::ranges::find(kArchitectures, std::string_view(model.spec.family),
                                               &std::pair<std::string_view, std::string_view>::first);
   const bool some_dense = model.spec.dense_layers[0] != 0 || model.spec.dense_layers[1] != 0;  // there is no key for it

@@ -33,8 +33,9 @@ struct FileType {
   DType type;      // of most matrices
 };
 constexpr std::string_view kQ4KM = "q4_k_m";
-constexpr FileType kFileTypes[] = {{"bf16", 32, DType::kBF16}, {"f16", 1, DType::kF16},  {"q8_0", 7, DType::kQ8_0},
-                                   {"q6_k", 18, DType::kQ6K},  {kQ4KM, 15, DType::kQ4K}, {"q4_0", 2, DType::kQ4_0}};
+constexpr FileType kFileTypes[] = {
+    {"bf16", 32, DType::kBF16}, {"f16", 1, DType::kF16},   {"q8_0", 7, DType::kQ8_0},        {"q6_k", 18, DType::kQ6K},
+    {kQ4KM, 15, DType::kQ4K},   {"q4_0", 2, DType::kQ4_0}, {kMxfp4Weights, 38, DType::kBF16}};
 
 const FileType* FindFileType(std::string_view weights) {
   const auto* const found = std::ranges::find(kFileTypes, weights, &FileType::weights);
@@ -60,6 +61,8 @@ uint32_t TypeNumber(DType type) {
       return 13;
     case DType::kQ6K:
       return 14;
+    case DType::kMXFP4:
+      return 39;
     default:
       MOE_CHECK(type == DType::kBF16);
       return 30;
@@ -87,7 +90,10 @@ constexpr Names kLayerNames[] = {
     {"self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight"},
     {"self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight"},
     {"self_attn.o_proj.weight", "attn_output.weight"},
+    {"self_attn.o_proj.bias", "attn_output.bias"},
+    {"self_attn.sinks", "attn_sinks.weight"},
     {"mlp.gate.weight", "ffn_gate_inp.weight"},
+    {"mlp.gate.bias", "ffn_gate_inp.bias"},
     {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
     {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
     {"mlp.gate_proj.weight", "ffn_gate.weight"},
@@ -97,9 +103,10 @@ constexpr Names kLayerNames[] = {
     {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight"},
     {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
 };
-constexpr Names kExpertNames[] = {{"gate_proj.weight", "ffn_gate_exps.weight"},
-                                  {"up_proj.weight", "ffn_up_exps.weight"},
-                                  {"down_proj.weight", "ffn_down_exps.weight"}};
+constexpr Names kExpertNames[] = {
+    {"gate_proj.weight", "ffn_gate_exps.weight"}, {"up_proj.weight", "ffn_up_exps.weight"},
+    {"down_proj.weight", "ffn_down_exps.weight"}, {"gate_proj.bias", "ffn_gate_exps.bias"},
+    {"up_proj.bias", "ffn_up_exps.bias"},         {"down_proj.bias", "ffn_down_exps.bias"}};
 
 std::string Theirs(std::span<const Names> names, std::string_view ours) {
   const auto found = std::ranges::find(names, ours, &Names::first);
@@ -144,7 +151,7 @@ class Planner {
     if (!published.is_whole(tensor)) return AddQueriesKeysValues(block, tensor, published, source);
     std::string name = Theirs(kLayerNames, rest);
     if (name == "ffn_norm.weight") {
-      if (architecture_ == "glm4moe") name = "post_attention_norm.weight";
+      if (architecture_ == "glm4moe" || architecture_ == "gpt-oss") name = "post_attention_norm.weight";
       if (architecture_ == "dbrx") name = "attn_output_norm.weight";
     }
     Push(block + name, tensor, source);
@@ -176,6 +183,8 @@ class Planner {
     Push(name, tensor, source);
     GgufTensor& stack = tensors_.back();
     stack.extents.push_back(spec_.num_experts);
+    stack.first_col = published.first_col;
+    stack.col_step = published.col_step;
     if (!published.transposed) return;
     stack.order = GgufRows::kTransposed;
     stack.head_rows = stack.head_keys = tensor.cols;
@@ -224,6 +233,7 @@ class Planner {
   DType TypeOf(const GgufTensor& tensor) {
     const std::string_view name = tensor.name;
     if (tensor.extents.size() == 1 || name.ends_with("ffn_gate_inp.weight")) return DType::kF32;
+    if (file_type_.weights == kMxfp4Weights && name.ends_with("_exps.weight")) return DType::kMXFP4;
     const DType type = file_type_.weights == kQ4KM ? MixedType(name) : file_type_.type;
     const bool four_bits = file_type_.type == DType::kQ4K || file_type_.type == DType::kQ4_0;
     const bool head = name == "output.weight" || (name == "token_embd.weight" && spec_.tied_head != 0);
@@ -333,13 +343,16 @@ void FillGgufRows(const GgufTensor& tensor, uint64_t seed, int64_t begin, int64_
   const int64_t keys = tensor.head_keys, values = tensor.head_rows - keys;
   std::vector<std::byte> bytes;
   std::vector<float> row(static_cast<size_t>(cols)), head;
+  const auto wanted = [&](int64_t i) { return static_cast<size_t>(tensor.first_col + i * tensor.col_step); };
   int64_t head_of = -1;  // whose keys are in `head`
   for (int64_t r = begin; r < end; ++r, to += tensor.row_bytes()) {
     const PlannedTensor& source = tensor.sources[static_cast<size_t>(r / source_rows)];
     const int64_t from = r % source_rows;
     switch (tensor.order) {
       case GgufRows::kAsTheyAre:
-        ReadRows(source, seed, from, 1, cols, bytes, row.data());
+        head.resize(static_cast<size_t>(source.shape.back()));
+        ReadRows(source, seed, from, 1, source.shape.back(), bytes, head.data());
+        for (int64_t c = 0; c < cols; ++c) row[static_cast<size_t>(c)] = head[wanted(c)];
         break;
       case GgufRows::kNeighbours: {
         const int64_t in_head = from % tensor.head_rows;
@@ -351,14 +364,14 @@ void FillGgufRows(const GgufTensor& tensor, uint64_t seed, int64_t begin, int64_
         ReadRows(source, seed, from / values * tensor.head_rows + keys + from % values, 1, cols, bytes, row.data());
         break;
       case GgufRows::kTransposed: {
-        const int64_t latent = tensor.extents[1];
-        if (head_of != from / latent) {
-          head_of = from / latent;
-          head.resize(static_cast<size_t>(keys * latent));
-          ReadRows(source, seed, head_of * tensor.head_rows, keys, latent, bytes, head.data());
+        const int64_t outputs = tensor.extents[1], source_cols = source.shape.back();
+        if (head_of != from / outputs) {
+          head_of = from / outputs;
+          head.resize(static_cast<size_t>(keys * source_cols));
+          ReadRows(source, seed, head_of * tensor.head_rows, keys, source_cols, bytes, head.data());
         }
         for (int64_t k = 0; k < keys; ++k)
-          row[static_cast<size_t>(k)] = head[static_cast<size_t>(k * latent + from % latent)];
+          row[static_cast<size_t>(k)] = head[static_cast<size_t>(k * source_cols) + wanted(from % outputs)];
         break;
       }
     }

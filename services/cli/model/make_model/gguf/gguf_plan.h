@@ -18,7 +18,8 @@ inline constexpr int64_t kGgufAlignment = 32;  // of tensors: the format's defau
 enum class GgufRows {
   kAsTheyAre,
   kNeighbours,  // llama: halves of a head by turns, so that neighbours rotate
-  kTransposed,  // of each head_rows of the source, the first head_keys as columns: keys of kv_b_proj, downs of DBRX
+  kTransposed,  // of each head_rows of the source, the first head_keys as columns: keys of kv_b_proj, downs of DBRX,
+                // all weights of gpt-oss's experts
   kValues,      // of kv_b_proj: each head's values
 };
 
@@ -28,8 +29,10 @@ struct GgufTensor {
   std::vector<int64_t> extents;        // as in the file: the first is that of a row
   std::vector<PlannedTensor> sources;  // matrices of the checkpoint, stacked: an expert each, or one
   GgufRows order = GgufRows::kAsTheyAre;
-  int64_t head_rows = 0;      // of a source, if they have another order
-  int64_t head_keys = 0;      // of these, kTransposed takes so many and kValues the others
+  int64_t head_rows = 0;  // of a source, if they have another order
+  int64_t head_keys = 0;  // of these, kTransposed takes so many and kValues the others
+  int64_t first_col = 0;  // of a source's columns, every col_step-th from this one on
+  int64_t col_step = 1;
   std::vector<float> values;  // if there are no sources
   int64_t offset = 0;         // in the file, bytes
 

@@ -7,6 +7,8 @@
 
 #include "common/base/check.h"
 #include "common/tensor/block_format.h"
+#include "common/tensor/block_rows.h"
+#include "services/cli/model/make_model/four_bits.h"
 
 namespace moestro::cli {
 namespace {
@@ -127,6 +129,13 @@ void RoundToQ6K(Weights weights, uint8_t* out) {
   }
 }
 
+void RoundToMxBlock(Weights weights, uint8_t* out) {
+  std::array<float, kFourBitGroup> group;
+  std::ranges::copy(weights, group.begin());
+  const Mxfp4Group rounded = RoundToMxfp4(group);
+  JoinCodesAndScales(DType::kMXFP4, rounded.bytes.data(), &rounded.scale, kFourBitGroup, out);
+}
+
 void RoundBlock(DType type, Weights weights, uint8_t* out) {
   switch (type) {
     case DType::kQ8_0:
@@ -141,6 +150,8 @@ void RoundBlock(DType type, Weights weights, uint8_t* out) {
       return RoundWithMins(5, weights, out);
     case DType::kQ6K:
       return RoundToQ6K(weights, out);
+    case DType::kMXFP4:
+      return RoundToMxBlock(weights, out);
     default:
       MOE_CHECK(false);
   }

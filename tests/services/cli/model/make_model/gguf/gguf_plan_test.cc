@@ -45,8 +45,9 @@ std::map<std::string, DType> Types(const std::string& preset, const std::string&
 }
 
 TEST_F(MakeGguf, OpensAsTheModel) {
-  for (const char* preset : {"tiny", "tiny-qwen3", "tiny-qwen2", "tiny-mixtral", "tiny-deepseek-v2",
-                             "tiny-deepseek-v2-lite", "tiny-dbrx", "tiny-glm", "tiny-llama"}) {
+  for (const char* preset :
+       {"tiny", "tiny-qwen3", "tiny-qwen2", "tiny-mixtral", "tiny-deepseek-v2", "tiny-deepseek-v2-lite", "tiny-dbrx",
+        "tiny-glm", "tiny-llama", "tiny-gpt-oss", "tiny-minimax"}) {
     for (const char* weights : {"bf16", "q4_k_m"}) {
       SCOPED_TRACE(std::string(preset) + " " + weights);
       const MakeModelOptions options = {.preset = preset, .out_dir = Path("m.gguf"), .weights = weights, .force = true};
@@ -64,6 +65,12 @@ TEST_F(MakeGguf, OpensAsTheModel) {
       EXPECT_EQ(spec->clip_qkv, expected.clip_qkv);
       EXPECT_EQ(spec->yarn.mscale_all_dim, expected.yarn.mscale_all_dim);
       EXPECT_EQ(spec->num_expert_groups, expected.num_expert_groups);
+      EXPECT_EQ(spec->sliding_window, expected.sliding_window);
+      EXPECT_EQ(spec->windowed_layers[0], expected.windowed_layers[0]);
+      EXPECT_EQ(spec->swiglu_limit, expected.swiglu_limit);
+      EXPECT_EQ(spec->yarn.factor, expected.yarn.factor);
+      EXPECT_EQ(spec->yarn_between_pairs, expected.yarn_between_pairs);
+      EXPECT_EQ(spec->rotated_dims(), expected.rotated_dims());
       const auto inventory = checkpoint::CheckInventory(*checkpoint, *spec);
       EXPECT_TRUE(inventory.ok()) << inventory.status();
       EXPECT_FALSE(checkpoint->documents().tokenizer_json.empty());
@@ -88,6 +95,22 @@ TEST_F(MakeGguf, TypesOfQ4KM) {
   EXPECT_EQ(Types("tiny-llama", "q4_0").at("token_embd.weight"), DType::kQ6K) << "it is the head, too";
 }
 
+// As gpt-oss is published.
+TEST_F(MakeGguf, TypesOfMxfp4) {
+  const auto types = Types("tiny-gpt-oss-32", "mxfp4");
+  for (const char* expert : {"blk.0.ffn_gate_exps", "blk.0.ffn_up_exps", "blk.2.ffn_down_exps"}) {
+    EXPECT_EQ(types.at(std::string(expert) + ".weight"), DType::kMXFP4);
+    EXPECT_EQ(types.at(std::string(expert) + ".bias"), DType::kF32);
+  }
+  for (const char* name : {"token_embd.weight", "output.weight", "blk.0.attn_q.weight", "blk.0.attn_output.weight"}) {
+    EXPECT_EQ(types.at(name), DType::kBF16) << name;
+  }
+  for (const char* name : {"blk.0.attn_sinks.weight", "blk.0.attn_output.bias", "blk.0.ffn_gate_inp.bias",
+                           "blk.0.ffn_gate_inp.weight", "blk.0.post_attention_norm.weight"}) {
+    EXPECT_EQ(types.at(name), DType::kF32) << name;
+  }
+}
+
 TEST_F(MakeGguf, ReplacesOnlyAFileInGguf) {
   MakeModelOptions options = {.preset = "tiny-llama", .out_dir = Path("m.gguf"), .layers = 1, .weights = "q8_0"};
   ASSERT_TRUE(MakeModel(options, nullptr).ok());
@@ -107,7 +130,11 @@ TEST_F(MakeGguf, RefusesWhatTheFormatLacks) {
   EXPECT_THAT(message({.out_dir = "m", .weights = "q4_0"}), HasSubstr("--weights q4_0 is a type of GGUF"));
   EXPECT_THAT(message({.out_dir = "m.gguf", .weights = "fp8"}), HasSubstr("--weights fp8 is no type of GGUF"));
   EXPECT_THAT(message({.out_dir = "m.gguf", .shard_bytes = 1}), HasSubstr("--shard-bytes"));
-  for (const char* preset : {"tiny-qwen3-mixed", "tiny-kimi-k2", "tiny-gpt-oss", "tiny-minimax"}) {
+  EXPECT_THAT(message({.preset = "tiny-gpt-oss", .out_dir = "m.gguf", .weights = "mxfp4"}),
+              HasSubstr("experts whose rows are no whole groups"));
+  EXPECT_THAT(message({.preset = "tiny-llama", .out_dir = "m.gguf", .weights = "mxfp4"}),
+              HasSubstr("no routed experts"));
+  for (const char* preset : {"tiny-qwen3-mixed", "tiny-kimi-k2"}) {
     EXPECT_THAT(message({.preset = preset, .out_dir = "m.gguf"}),
                 HasSubstr(preset + std::string(" has no form in GGUF")));
   }

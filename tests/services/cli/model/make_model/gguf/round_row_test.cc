@@ -47,7 +47,9 @@ constexpr Case kCases[] = {{DType::kQ8_0, 0.5 / 127, 32},
                            {DType::kQ5_0, 1.0 / 16, 32},
                            {DType::kQ4K, 0.5 * 2 / 15 + 15.0 / 15 / 63, 256},
                            {DType::kQ5K, 0.5 * 2 / 31 + 31.0 / 31 / 63, 256},
-                           {DType::kQ6K, 0.5 / 31 + 32.0 / 31 / 254, 256}};
+                           {DType::kQ6K, 0.5 / 31 + 32.0 / 31 / 254, 256},
+                           // The largest is 4 to 8 scales; between 6 and 8 it becomes 6, else a step is at most 2.
+                           {DType::kMXFP4, 0.25, 32}};
 constexpr double kF16Scale = 0x1p-10;  // a scale is rounded to F16: of the largest weight
 
 TEST(RoundRow, IsNearTheWeights) {
