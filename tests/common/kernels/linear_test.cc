@@ -154,7 +154,7 @@ void LinearTest::CheckShape(DType dtype, int64_t rows, int64_t cols) {
   const std::vector<float> batch = RunLinear(*kernels_, m.view, a, kMaxTokens, 0, rows);
   ASSERT_NO_FATAL_FAILURE(CheckAgainstTruth(m, a, batch, kMaxTokens));
 
-  for (int64_t tokens : {1, 2, 3, 7, 8, 9}) {
+  for (int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
     const std::vector<float> few = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
     ASSERT_TRUE(SameBits(few.data(), batch.data(), tokens * (rows + 3))) << tokens << " tokens: other bits";
   }
@@ -195,10 +195,15 @@ TEST_P(LinearTest, Bf16AgainstDoubleAndSameBitsForAnyBatchAndSplit) {
 // More tokens than any kernel keeps totals for, and more inputs than any kernel multiplies at once.
 TEST_P(LinearTest, ManyTokensHaveTheBitsOfSingleOnes) {
   for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
-    for (const auto& [rows, cols, tokens] : {std::tuple<int64_t, int64_t, int64_t>(65, 131, 601), {129, 2100, 290}}) {
+    for (const auto& [rows, cols, tokens] :
+         {std::tuple<int64_t, int64_t, int64_t>(65, 131, 601), {129, 2100, 290}, {300, 260, 265}}) {
       const PackedTestMatrix m = RandomMatrix(dtype, rows, cols);
       const Activations a = RandomActivations(tokens, cols);
       const std::vector<float> batch = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
+      PackedMatrix cached = m.view;
+      cached.cached = true;
+      const std::vector<float> from_cache = RunLinear(*kernels_, cached, a, tokens, 0, rows);
+      EXPECT_TRUE(SameBits(from_cache.data(), batch.data(), tokens * (rows + 3))) << "the hint changes bits";
       for (int64_t t : {0, 31, 32, 63, 64, 255, 263, 264, 265, 289, 527, 528, 600}) {
         if (t >= tokens) break;
         std::vector<float> one(static_cast<size_t>(rows));

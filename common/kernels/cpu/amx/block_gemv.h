@@ -314,7 +314,7 @@ class BlockGroups {
   }
 
   [[gnu::always_inline]] static inline __m512i Load(const uint8_t* line, int64_t ahead) {
-    if constexpr (kBeside) return LoadAndFetch(line, line + ahead);
+    if constexpr (kBeside) return avx512_bf16::LoadAndFetch(line, line + ahead);
     PrefetchNear(line + kNearBytes);
     PrefetchFar(line + ahead);
     return _mm512_loadu_si512(line);

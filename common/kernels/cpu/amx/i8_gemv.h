@@ -9,6 +9,7 @@
 
 #include "common/kernels/cpu/amx/common.h"
 #include "common/kernels/cpu/amx/gemv.h"
+#include "common/kernels/cpu/avx512_bf16/linear_block.h"
 #include "common/kernels/cpu/linear_i8.h"
 
 namespace moestro::amx {
@@ -45,7 +46,7 @@ static inline void SumI8Groups(const uint8_t* group, int64_t cols, const uint8_t
         const __m512i inputs = _mm512_set1_epi32(four);
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v, line += 64) {
-          acc[g][v] = _mm512_dpbusd_epi32(acc[g][v], inputs, LoadAndFetch(line, line + ahead));
+          acc[g][v] = _mm512_dpbusd_epi32(acc[g][v], inputs, avx512_bf16::LoadAndFetch(line, line + ahead));
         }
       }
     }

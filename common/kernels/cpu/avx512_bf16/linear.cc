@@ -68,9 +68,19 @@ class LinearPass {
     const int64_t register_blocks = RegisterBlocks(tokens);
     if (is_fp8_ && register_blocks > 1) ExpandPanel(Weights(0, 0), Quads(0), scratch_.panels[0]);
     int64_t b = 0;
-    if (is_fp8_ && w_.cached && tokens == 1 && w_.cols >= kScaleBlock) {
+    if (is_fp8_ && register_blocks == 1 && w_.cols >= kScaleBlock) {
       b = w_.cols / kScaleBlock;
-      MultiplyBlocks(fp8_, Weights(0, 0), w_.scales + row_ / kScaleBlock * blocks_, x, b, totals(0, 0).data);
+      for (int64_t g = 0; g < groups_; ++g) {
+        const float* scales = w_.scales + (row_ + g * kGroupRows) / kScaleBlock * blocks_;
+        if (w_.cached && tokens == 1) {
+          MultiplyBlocks(fp8_, Weights(0, g), scales, x, b, totals(g, 0).data);
+        } else {
+          WithNumber<kBlockTokens>(
+              tokens, [&](auto count) __attribute__((always_inline)) {
+                MultiplyBlocksInOrder<count.value>(fp8_, Weights(0, g), scales, x, x_stride, b, totals(g, 0));
+              });
+        }
+      }
     }
     for (; b < blocks_; ++b) {
       for (int64_t g = 0; g < groups_; ++g) {
