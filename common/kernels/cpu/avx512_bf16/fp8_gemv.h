@@ -63,22 +63,22 @@ static inline void MultiplyBlocks(const Fp8Weights& fp8, const uint8_t* weights,
   for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(totals + 16 * v, all[v]);
 }
 
-// The same for a few tokens, in the order of addresses. Not inlined: a pass's choices at each block make pauses in
-// which fewer lines are on their way, and a quarter of read bandwidth is lost.
-template <int kTokens>
-[[gnu::noinline]] static void MultiplyBlocksInOrder(const Fp8Weights& source, const uint8_t* weights,
+// The same for a few tokens, in the order of addresses; also of BF16 weights, without scales. Not inlined: a pass's
+// choices at each block make pauses in which fewer lines are on their way. FP8 loses a quarter of read bandwidth so.
+template <int kTokens, typename Weights>
+[[gnu::noinline]] static void MultiplyBlocksInOrder(const Weights& source, int64_t block_bytes, const uint8_t* weights,
                                                     const float* scales, const uint16_t* x, int64_t x_stride,
                                                     int64_t blocks, const Totals& totals) {
-  const Fp8Weights fp8 = source;  // in registers
+  const Weights w = source;  // in registers
   const Totals out = totals;
-  for (int64_t b = 0; b < blocks; ++b, weights += 2 * kHalfBytes, x += kScaleBlock) {
+  for (int64_t b = 0; b < blocks; ++b, weights += block_bytes, x += kScaleBlock) {
     __m512 sums[kTokens][kVectors];
     ClearSums(sums);
 #pragma GCC unroll 2
     for (int64_t quad = 0; quad < kScaleBlock / 4; ++quad) {
-      fp8.AddQuad<kTokens>(weights, quad, x + 4 * quad, x_stride, sums);
+      w.template AddQuad<kTokens>(weights, quad, x + 4 * quad, x_stride, sums);
     }
-    AddToTotals(sums, scales[b], {out.data, out.stride, b == 0});
+    AddToTotals(sums, scales == nullptr ? 1.0f : scales[b], {out.data, out.stride, out.first && b == 0});
   }
 }
 

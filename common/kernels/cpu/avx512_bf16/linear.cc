@@ -68,18 +68,25 @@ class LinearPass {
     const int64_t register_blocks = RegisterBlocks(tokens);
     if (is_fp8_ && register_blocks > 1) ExpandPanel(Weights(0, 0), Quads(0), scratch_.panels[0]);
     int64_t b = 0;
-    if (is_fp8_ && register_blocks == 1 && w_.cols >= kScaleBlock) {
+    if (register_blocks == 1 && w_.cols >= kScaleBlock) {
       b = w_.cols / kScaleBlock;
+      const int64_t block_bytes = kScaleBlock * kGroupRows * column_bytes_;
       for (int64_t g = 0; g < groups_; ++g) {
-        const float* scales = w_.scales + (row_ + g * kGroupRows) / kScaleBlock * blocks_;
-        if (w_.cached && tokens == 1) {
+        const float* scales = is_fp8_ ? w_.scales + (row_ + g * kGroupRows) / kScaleBlock * blocks_ : nullptr;
+        if (is_fp8_ && w_.cached && tokens == 1) {
           MultiplyBlocks(fp8_, Weights(0, g), scales, x, b, totals(g, 0).data);
-        } else {
-          WithNumber<kBlockTokens>(
-              tokens, [&](auto count) __attribute__((always_inline)) {
-                MultiplyBlocksInOrder<count.value>(fp8_, Weights(0, g), scales, x, x_stride, b, totals(g, 0));
-              });
+          continue;
         }
+        WithNumber<kBlockTokens>(
+            tokens, [&](auto count) __attribute__((always_inline)) {
+              if (is_fp8_) {
+                MultiplyBlocksInOrder<count.value>(fp8_, block_bytes, Weights(0, g), scales, x, x_stride, b,
+                                                   totals(g, 0));
+              } else {
+                MultiplyBlocksInOrder<count.value>(Bf16BlockWeights<true>{PrefetchDistance(kPrefetchBytes)},
+                                                   block_bytes, Weights(0, g), scales, x, x_stride, b, totals(g, 0));
+              }
+            });
       }
     }
     for (; b < blocks_; ++b) {
