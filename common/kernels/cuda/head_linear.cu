@@ -40,8 +40,7 @@ __device__ __forceinline__ void Expand(uint4 piece, float (&w)[4][kType == DType
     const uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t first = __byte_perm(words[i], 0, 0x1404), second = __byte_perm(words[i], 0, 0x3424);
-      const uint32_t a = PatchNanE4M3(first, ExpandE4M3(first)), b = PatchNanE4M3(second, ExpandE4M3(second));
+      const uint32_t a = ScaleE4M3(MoveE4M3<0>(words[i])), b = ScaleE4M3(MoveE4M3<2>(words[i]));
       const int row = i % 2 * 2, input = i / 2 * 2;
       w[row][input] = Low(a);
       w[row][input + 1] = High(a);
@@ -56,6 +55,8 @@ template <DType kType, int kRows>
 __global__ void __launch_bounds__(kThreads) HeadLinearKernel(HeadLinearArgs args, int64_t batch) {
   constexpr int kStepCols = kType == DType::kF8E4M3 ? 4 : 2;
   constexpr int kBlockSteps = static_cast<int>(kScaleBlock) / kStepCols;
+  constexpr int kAtOnce = kRows == 8 ? 1 : kBlockSteps / kParts;  // pieces of a thread
+  constexpr int kTurns = kBlockSteps / kParts / kAtOnce;
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t group_bytes = args.cols / kStepCols * kStepBytes;
   for (int64_t at = int64_t{thread} * kLineBytes; at < group_bytes; at += kThreads * kLineBytes) {
@@ -72,6 +73,7 @@ __global__ void __launch_bounds__(kThreads) HeadLinearKernel(HeadLinearArgs args
   const bool wanted = head < args.heads && output >= 0 && output < args.out_rows;
 
   float totals[kRows][4] = {};
+  [[maybe_unused]] uint32_t nan_signs[2] = {};  // of weight rows 0 and 1, 2 and 3: two codes each
   if (wanted) {
     const int64_t steps = args.cols / kStepCols;
     const uint8_t* const weights = args.matrix.data + (group_row / kRowGroup * steps) * kStepBytes + quad * 16;
@@ -79,22 +81,39 @@ __global__ void __launch_bounds__(kThreads) HeadLinearKernel(HeadLinearArgs args
     const int64_t blocks = (args.cols + kScaleBlock - 1) / kScaleBlock;
     for (int64_t block = 0; block < blocks; ++block) {
       float sums[kRows][4] = {};
-      const int64_t end = min(steps, (block + 1) * kBlockSteps);
-#pragma unroll 2
-      for (int64_t step = block * kBlockSteps + part; step < end; step += kParts) {
-        float w[4][kStepCols];
-        Expand<kType>(*reinterpret_cast<const uint4*>(weights + step * kStepBytes), w);
+#pragma unroll 1
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const int64_t first_step = block * kBlockSteps + turn * kAtOnce * kParts + part;
+        uint4 pieces[kAtOnce];
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          if (r >= rows) continue;
-          const uint32_t* const from = reinterpret_cast<const uint32_t*>(x + r * args.x_row_stride + step * kStepCols);
+        for (int at = 0; at < kAtOnce; ++at) {
+          const int64_t step = first_step + at * kParts;
+          pieces[at] =
+              step < steps ? *reinterpret_cast<const uint4*>(weights + step * kStepBytes) : make_uint4(0, 0, 0, 0);
+        }
 #pragma unroll
-          for (int c = 0; c < kStepCols; c += 2) {
-            const uint32_t pair = from[c / 2];
+        for (int at = 0; at < kAtOnce; ++at) {
+          const int64_t step = first_step + at * kParts;
+          if (step >= steps) break;
+          if constexpr (kType == DType::kF8E4M3) {
+            nan_signs[0] |= AreNanE4M3(pieces[at].x) | AreNanE4M3(pieces[at].z);
+            nan_signs[1] |= AreNanE4M3(pieces[at].y) | AreNanE4M3(pieces[at].w);
+          }
+          float w[4][kStepCols];
+          Expand<kType>(pieces[at], w);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              sums[r][i] = fmaf(w[i][c], Low(pair), sums[r][i]);
-              sums[r][i] = fmaf(w[i][c + 1], High(pair), sums[r][i]);
+          for (int r = 0; r < kRows; ++r) {
+            if (kRows > 1 && r >= rows) continue;
+            const uint32_t* const from =
+                reinterpret_cast<const uint32_t*>(x + r * args.x_row_stride + step * kStepCols);
+#pragma unroll
+            for (int c = 0; c < kStepCols; c += 2) {
+              const uint32_t pair = from[c / 2];
+#pragma unroll
+              for (int i = 0; i < 4; ++i) {
+                sums[r][i] = fmaf(w[i][c], Low(pair), sums[r][i]);
+                sums[r][i] = fmaf(w[i][c + 1], High(pair), sums[r][i]);
+              }
             }
           }
         }
@@ -106,6 +125,14 @@ __global__ void __launch_bounds__(kThreads) HeadLinearKernel(HeadLinearArgs args
 #pragma unroll
         for (int i = 0; i < 4; ++i) totals[r][i] = fmaf(sums[r][i], scale, totals[r][i]);
       }
+    }
+  }
+  if constexpr (kType == DType::kF8E4M3) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((nan_signs[i / 2] >> (i % 2 * 16) & 0xffffu) == 0) continue;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) totals[r][i] = __uint_as_float(0x7fc00000u);
     }
   }
 

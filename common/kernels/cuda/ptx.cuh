@@ -44,6 +44,14 @@ __device__ __forceinline__ void Prefetch([[maybe_unused]] const void* p) {
 #endif
 }
 
+// `to` becomes the 16 bytes at `from` in global memory, if `wanted`; if not, it stays as it is. The registers are those
+// of `to`: an ordinary load under a condition takes others, and a copy afterwards.
+__device__ __forceinline__ void LoadIf(bool wanted, const void* from, uint4& to) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+               : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
+               : "l"(from), "r"(wanted ? 1 : 0));
+}
+
 // Copies `valid_bytes` (0..16) bytes from global to shared memory in the background, and zeroes the rest of the 16.
 // Both addresses are multiples of 16; with 0 valid bytes `global` is not read. Bypasses L1, since the data is read
 // once.
@@ -148,10 +156,24 @@ __device__ __forceinline__ uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
   return d;
 }
-// The greater of a and |b|, of two pairs of BF16 values. REQUIRES: a not negative, no NaN.
+// The greater magnitude of a and b, of two pairs of BF16 values, with either sign. REQUIRES: a is 0 or a result of
+// this; no NaN. One instruction where there is xorsign: of several abs and max ptxas makes a max of three numbers,
+// which cannot take magnitudes.
 __device__ __forceinline__ uint32_t MaxAbsBf16x2(uint32_t a, uint32_t b) {
   uint32_t d;
+#if __CUDA_ARCH__ >= 860
+  asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+#else
   asm("{ .reg .b32 t; abs.bf16x2 t, %2; max.bf16x2 %0, %1, t; }" : "=r"(d) : "r"(a), "r"(b));
+#endif
+  return d;
+}
+// Bytes kFirst and kFirst + 1 as two signed numbers of 16 bits.
+template <int kFirst>
+__device__ __forceinline__ uint32_t SignedBytes(uint32_t bytes) {
+  constexpr int kSelector = (kFirst | (kFirst | 8) << 4) * 0x101 + 0x1100;
+  uint32_t d;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(d) : "r"(bytes), "n"(kSelector));
   return d;
 }
 // Writes a flag in registered memory of the host, where a thread waits for it. When that thread sees the flag, it also

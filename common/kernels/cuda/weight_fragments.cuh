@@ -27,7 +27,8 @@ __device__ __forceinline__ int64_t StepsOf(int64_t cols) {
   return (cols + 3) / 4 * kPieces<kType>;
 }
 
-// Rows 4g .. 4g + 3 of 32, as rows g and g + 8 of two A fragments, for 4 inputs. A NaN code becomes 480: NanRows.
+// Rows 4g .. 4g + 3 of 32, as rows g and g + 8 of two A fragments, for 4 inputs. FP8: times 2^-120, which AddProducts
+// makes good.
 template <DType kType>
 __device__ __forceinline__ void ToFragments(const uint4 (&pieces)[kPieces<kType>], uint32_t (&a)[2][4]) {
   if constexpr (kType == DType::kI8) {
@@ -52,8 +53,8 @@ __device__ __forceinline__ void ToFragments(const uint4 (&pieces)[kPieces<kType>
     const uint32_t words[4] = {codes.x, codes.z, codes.y, codes.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      a[i / 2][i % 2 * 2] = ExpandE4M3(__byte_perm(words[i], 0, 0x1404));
-      a[i / 2][i % 2 * 2 + 1] = ExpandE4M3(__byte_perm(words[i], 0, 0x3424));
+      a[i / 2][i % 2 * 2] = MoveE4M3<0>(words[i]);
+      a[i / 2][i % 2 * 2 + 1] = MoveE4M3<2>(words[i]);
     }
   }
 }
@@ -61,16 +62,12 @@ __device__ __forceinline__ void ToFragments(const uint4 (&pieces)[kPieces<kType>
 // Which of the lane's four rows have had NaN codes of FP8. No published weight is NaN, so it costs little to watch: an
 // instruction for two weights, where a check before each expansion would take several, and branches.
 struct NanRows {
-  uint32_t greatest[2][2] = {};  // magnitudes, [fragment][row g or g + 8]; a code that is no NaN is at most 448
+  uint32_t greatest[2][2] = {};  // magnitudes, [fragment][row g or g + 8]
 
+  // a: of ToFragments. Not what AddProducts makes of it: registers of an mma would need copies to live on.
   __device__ __forceinline__ void Watch(const uint32_t (&a)[2][4]) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) greatest[i / 4][i % 2] = MaxAbsBf16x2(greatest[i / 4][i % 2], a[i / 4][i % 4]);
-  }
-
-  // 480 in either half.
-  static __device__ __forceinline__ bool HasNan(uint32_t magnitudes) {
-    return ((magnitudes + 0x3c103c10u) & 0x80008000u) != 0;
   }
 
   // The sums of such rows become NaN, and the watch begins again. All lanes call it: the four of a row share its
@@ -79,13 +76,13 @@ struct NanRows {
   __device__ __forceinline__ void Apply(float (&sums)[2][kTokenFragments][4]) {
     const uint32_t all =
         MaxAbsBf16x2(MaxAbsBf16x2(greatest[0][0], greatest[0][1]), MaxAbsBf16x2(greatest[1][0], greatest[1][1]));
-    if (__ballot_sync(kAllLanes, HasNan(all)) != 0) {
+    if (__ballot_sync(kAllLanes, HasNanE4M3(all)) != 0) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         uint32_t of_row = greatest[i / 2][i % 2];
         of_row = MaxAbsBf16x2(of_row, __shfl_xor_sync(kAllLanes, of_row, 1));
         of_row = MaxAbsBf16x2(of_row, __shfl_xor_sync(kAllLanes, of_row, 2));
-        if (!HasNan(of_row)) continue;
+        if (!HasNanE4M3(of_row)) continue;
 #pragma unroll
         for (int n = 0; n < kTokenFragments; ++n) {
           sums[i / 2][n][i % 2 * 2] = sums[i / 2][n][i % 2 * 2 + 1] = __uint_as_float(0x7fc00000u);
@@ -98,7 +95,7 @@ struct NanRows {
 };
 
 // Adds the products of 32 rows x 4 inputs of each lane, the first (u 0) or last of its inputs in b. F16 weights become
-// two BF16 numbers.
+// two BF16 numbers. A NaN code of FP8 becomes 480: NanRows.
 template <DType kType, int kTokenFragments>
 __device__ __forceinline__ void AddProducts(uint32_t (&a)[2][4], const uint4 (&b)[kTokenFragments], int u,
                                             float (&sums)[2][kTokenFragments][4]) {
@@ -106,6 +103,10 @@ __device__ __forceinline__ void AddProducts(uint32_t (&a)[2][4], const uint4 (&b
   if constexpr (kType == DType::kF16) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) SplitF16(a[i / 4][i % 4], &a[i / 4][i % 4], &rest[i / 4][i % 4]);
+  }
+  if constexpr (kType == DType::kF8E4M3) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) a[i / 4][i % 4] = ScaleE4M3(a[i / 4][i % 4]);
   }
 #pragma unroll
   for (int n = 0; n < kTokenFragments; ++n) {

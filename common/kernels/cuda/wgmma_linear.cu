@@ -201,8 +201,8 @@ __device__ __forceinline__ void LoadWeights(const uint8_t* weights, int first, i
     for (int i = 0; i < 2; ++i) {
       const uint32_t codes = word(first + (j / 2 * 8 + j % 2 + 4 * i) * kStepBytes);
       nan_codes |= (codes & 0x7f7f7f7fu) + 0x01010101u;
-      a[2 * i] = ExpandE4M3(__byte_perm(codes, 0, 0x1404));
-      a[2 * i + 1] = ExpandE4M3(__byte_perm(codes, 0, 0x3424));
+      a[2 * i] = ScaleE4M3(MoveE4M3<0>(codes));
+      a[2 * i + 1] = ScaleE4M3(MoveE4M3<2>(codes));
     }
   }
 }

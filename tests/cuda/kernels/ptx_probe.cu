@@ -150,8 +150,11 @@ __global__ void Exp2Kernel(const float* x, int64_t n, float* out) {
 __global__ void ExpandKernel(uint32_t* out) {
   BeginKernel();
   const auto i = static_cast<uint32_t>(Element());
-  const uint32_t codes = i << 8 | (255 - i) << 24;
-  out[i] = PatchNanE4M3(codes, ExpandE4M3(codes));
+  const uint32_t codes = i | (255 - i) << 8 | (i ^ 0x55) << 16 | (i ^ 0xaa) << 24;
+  out[4 * i] = ScaleE4M3(MoveE4M3<0>(codes));
+  out[4 * i + 1] = ScaleE4M3(MoveE4M3<2>(codes));
+  out[4 * i + 2] = AreNanE4M3(codes);
+  out[4 * i + 3] = MayBeNanE4M3(codes) & kSignsE4M3;
 }
 
 dim3 Blocks(int64_t n) { return dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)); }

@@ -36,7 +36,8 @@ LaunchResult ProbePackE4M3(const float* low, const float* high, int64_t n, uint3
 LaunchResult ProbeFmaBf16x2(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out);
 LaunchResult ProbeMaxAbsBf16x2(const uint32_t* a, const uint32_t* b, int64_t n, uint32_t* out);
 LaunchResult ProbeExp2(const float* x, int64_t n, float* out);
-// out[i] = codes i and 255 - i expanded, NaN patched; i < 256
+// Of the four codes of i in 0 .. 255, in bytes i, 255 - i, i ^ 0x55 and i ^ 0xaa: the first two expanded, the last two,
+// AreNanE4M3, and the signs of MayBeNanE4M3.
 LaunchResult ProbeExpandE4M3(uint32_t* out);
 
 }  // namespace moestro::cuda

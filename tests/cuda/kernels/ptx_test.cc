@@ -331,7 +331,7 @@ TEST(PtxTest, MaxAbsBf16x2) {
   for (size_t i = 0; i < a.size(); ++i) {
     for (const int shift : {0, 16}) {
       const auto half = [shift](uint32_t bits) { return FromBf16(static_cast<uint16_t>(bits >> shift)); };
-      ASSERT_EQ(half(got[i]), std::max(half(a[i]), std::fabs(half(b[i])))) << i;
+      ASSERT_EQ(std::fabs(half(got[i])), std::max(half(a[i]), std::fabs(half(b[i])))) << i;  // with either sign
     }
   }
 }
@@ -350,19 +350,23 @@ TEST(PtxTest, Exp2WithinItsBound) {
 }
 
 TEST(PtxTest, ExpandsAllFp8Codes) {
-  const DeviceArray<uint32_t> out(256);
+  const DeviceArray<uint32_t> out(4 * 256);
   ASSERT_TRUE(Ran(ProbeExpandE4M3(out.get())));
   const std::vector<uint32_t> got = out.Download();
   for (uint32_t i = 0; i < 256; ++i) {
-    for (const bool upper : {false, true}) {
-      const auto code = static_cast<uint8_t>(upper ? 255 - i : i);
-      const auto bits = static_cast<uint16_t>(got[i] >> (upper ? 16 : 0));
-      if ((code & 0x7f) == 0x7f) {
-        ASSERT_TRUE(std::isnan(FromBf16(bits))) << int{code};
-      } else {
-        ASSERT_EQ(bits, ToBf16(FromE4M3(code))) << int{code};  // the sign of zero too
-      }
+    const uint32_t codes[4] = {i, 255 - i, i ^ 0x55, i ^ 0xaa};
+    uint32_t nan = 0;
+    for (uint32_t byte = 0; byte < 4; ++byte) {
+      const auto code = static_cast<uint8_t>(codes[byte]);
+      const bool is_nan = (code & 0x7f) == 0x7f;
+      const float value = is_nan ? (code == 0x7f ? 480.0f : -480.0f) : FromE4M3(code);
+      ASSERT_EQ(static_cast<uint16_t>(got[4 * i + byte / 2] >> (byte % 2 * 16)), ToBf16(value))
+          << int{code};  // the sign of zero too
+      if (is_nan) nan |= 0x80u << (8 * byte);
     }
+    ASSERT_EQ(got[4 * i + 2], nan) << i;
+    ASSERT_EQ(got[4 * i + 3] & nan, nan) << i;  // a neighbour of NaN may be told, too
+    ASSERT_EQ(got[4 * i + 3] == 0, nan == 0) << i;
   }
 }
 

@@ -20,6 +20,9 @@ inline void Prefetch(const void* p) { emulation::Prefetch(p); }
 
 // ---- Copies
 
+inline void LoadIf(bool wanted, const void* from, uint4& to) {
+  if (wanted) to = *static_cast<const uint4*>(from);
+}
 inline void CopyAsync16(void* shared, const void* global, int valid_bytes) {
   emulation::CopyAsync(shared, global, 16, valid_bytes);
 }
@@ -136,8 +139,13 @@ inline uint32_t RoundToE4M3(float value) {
 }
 inline uint32_t PackE4M3(float low, float high) { return RoundToE4M3(low) | RoundToE4M3(high) << 8; }
 inline uint32_t MaxAbsBf16x2(uint32_t a, uint32_t b) {
-  const auto half = [&](int shift) { return std::max(a >> shift & 0xffffu, b >> shift & 0x7fffu); };
-  return half(0) | half(16) << 16;
+  const auto half = [&](int shift) { return std::max(a >> shift & 0x7fffu, b >> shift & 0x7fffu); };
+  return half(0) | half(16) << 16 | ((a ^ b) & 0x80008000u);
+}
+template <int kFirst>
+inline uint32_t SignedBytes(uint32_t bytes) {
+  const auto half = [&](int byte) { return static_cast<uint16_t>(static_cast<int8_t>(bytes >> (8 * byte))); };
+  return half(kFirst) | uint32_t{half(kFirst + 1)} << 16;
 }
 inline float Exp2(float x) { return std::exp2(x); }
 
