@@ -366,12 +366,6 @@ bool IsAligned(const QueryPart& part) {
   return IsAligned(part.data, 4) && part.row_stride % 2 == 0 && part.head_stride % 2 == 0;
 }
 
-int64_t Multiprocessors() {
-  int device = 0, count = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 1;
-  return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess ? count : 1;
-}
-
 }  // namespace
 
 int64_t DecodeSplits(int64_t blocks, int64_t multiprocessors) {

@@ -11,6 +11,13 @@
 
 namespace moestro::cuda {
 
+// Of the current device; 1 if that is unknown.
+inline int64_t Multiprocessors() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 1;
+  return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess ? count : 1;
+}
+
 // Shared memory of a block: what the smallest of these GPUs (compute capability 8.6, 8.9, 12.0) gives one.
 inline constexpr int kMaxSharedBytes = 99 << 10;
 // The same of compute capability 9.0.

@@ -102,7 +102,7 @@ inline void CheckAllFp8Codes() {
     for (int64_t row = 0; row < 256; ++row)
       row_major[static_cast<size_t>(row * kCols + col)] = static_cast<uint8_t>(row);
     const Matrix m = Pack(DType::kF8E4M3, 256, kCols, row_major, std::vector<float>(4, 1.0f));
-    for (const int64_t tokens : {1, 9, 17}) {  // of each tile; NaN times an input of 0 is NaN, too
+    for (const int64_t tokens : {1, 5, 9, 17}) {  // of each tile; NaN times an input of 0 is NaN, too
       std::vector<uint16_t> x(tokens * kStride, ToBf16(1.0f));
       if (tokens > 1) std::fill_n(x.begin() + (tokens - 1) * kStride, kStride, uint16_t{0});
       const DeviceArray<uint16_t> device_x(x);
@@ -124,6 +124,43 @@ inline void CheckAllFp8Codes() {
         } else {
           ASSERT_EQ(got[at], FromE4M3(code) * input) << "code " << int{code} << " column " << col;
         }
+      }
+    }
+  }
+}
+
+// NaN codes make their rows NaN, and no other: not the row whose greatest code lies right behind one.
+inline void CheckNanRows() {
+  constexpr int64_t kRows = 70;
+  for (const int64_t cols : {300, 2100}) {
+    std::vector<uint8_t> row_major(static_cast<size_t>(kRows * cols), 0);
+    std::vector<bool> is_nan(kRows, false);
+    const auto plant = [&](int64_t row, int64_t col, uint8_t code) {  // in rows of even numbers, inputs of odd ones
+      row_major[static_cast<size_t>(row * cols + col)] = code;
+      row_major[static_cast<size_t>((row + 1) * cols + col - 1)] = 0x7e;
+      is_nan[static_cast<size_t>(row)] = true;
+    };
+    plant(0, 1, 0xff);
+    plant(6, 131, 0x7f);
+    plant(28, cols / kScaleBlock * kScaleBlock - 1, 0xff);  // the last of whole blocks of inputs
+    plant(40, cols - 1, 0xff);
+    plant(68, 255, 0xff);
+    const Matrix m = Pack(DType::kF8E4M3, kRows, cols, row_major,
+                          std::vector<float>(static_cast<size_t>(CeilDiv(cols, kScaleBlock)), 1.0f));
+    for (const int64_t tokens : {1, 5, 9, 17}) {  // of each tile
+      const PaddedInputs x(tokens, cols);
+      const DeviceArray<float> y(tokens * kRows);
+      const LinearShape shape{.dtype = DType::kF8E4M3,
+                              .rows = kRows,
+                              .cols = cols,
+                              .x = x.device->get(),
+                              .x_stride = x.stride,
+                              .y = y.get(),
+                              .y_stride = kRows};
+      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+      const std::vector<float> got = y.Download();
+      for (size_t at = 0; at < got.size(); ++at) {
+        ASSERT_EQ(std::isnan(got[at]), is_nan[at % kRows]) << at << " of " << tokens << ", " << cols << " inputs";
       }
     }
   }
@@ -296,7 +333,7 @@ inline void CheckTiles(DType dtype, int64_t cols) {
                     .y_stride = kRows};
   ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
   const std::vector<float> all = large.Download();
-  for (const auto& [token, count] : {std::pair<int64_t, int64_t>{0, 1}, {7, 1}, {39, 1}, {5, 9}}) {
+  for (const auto& [token, count] : {std::pair<int64_t, int64_t>{0, 1}, {7, 1}, {39, 1}, {2, 4}, {3, 5}, {5, 9}}) {
     shape.x = x.device->get() + token * x.stride;
     shape.y = small.get();
     ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), count, nullptr)));

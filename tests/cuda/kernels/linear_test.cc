@@ -103,6 +103,34 @@ TEST_P(CudaLinearBlocksTest, WeightsAreExact) {
 }
 
 TEST(CudaLinearTest, AllFp8CodesAreExact) { CheckAllFp8Codes(); }
+TEST(CudaLinearTest, NanCodesMakeTheirRowsNan) { CheckNanRows(); }
+
+// With few tokens, matrices of few rows have smaller tiles than those whose tiles fill any GPU. The bits are the same.
+TEST(CudaLinearTest, BitsDoNotDependOnTheNumberOfRows) {
+  constexpr int64_t kRows = 300 * kRowGroup, kFew = 70, kCols = 132;
+  const Matrix m = RandomMatrix(DType::kF8E4M3, kRows, kCols);
+  const PaddedInputs x(3, kCols);
+  for (const int64_t tokens : {1, 3}) {
+    const DeviceArray<float> all(tokens * kRows), few(tokens * kFew);
+    LinearShape shape{.dtype = DType::kF8E4M3,
+                      .rows = kRows,
+                      .cols = kCols,
+                      .x = x.device->get(),
+                      .x_stride = x.stride,
+                      .y = all.get(),
+                      .y_stride = kRows};
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+    shape.rows = shape.y_stride = kFew;
+    shape.y = few.get();
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+    const std::vector<float> of_all = all.Download(), of_few = few.Download();
+    for (int64_t token = 0; token < tokens; ++token) {
+      EXPECT_EQ(std::memcmp(&of_all[static_cast<size_t>(token * kRows)], &of_few[static_cast<size_t>(token * kFew)],
+                            kFew * sizeof(float)),
+                0);
+    }
+  }
+}
 
 // As above, a launch for each upper byte. Infinities and NaN too.
 TEST(CudaLinearTest, AllF16WeightsAreExact) {
