@@ -36,15 +36,27 @@ constexpr int kFewFloats = 2 * kPassFloats + kFewTokens * kSumStride;
 
 static_assert(kFewFloats * sizeof(float) <= kMaxSharedBytes);
 
-// Inputs [col, col + kPassCols) of a row, zeros past its end, to shared memory.
+// Begins to copy inputs [col, col + kPassCols) of a row, zeros past its end, to shared memory. kAtOnce: floats of a
+// copy.
+template <int kAtOnce>
 __device__ __forceinline__ void CopyPass(const float* row, int64_t col, int64_t hidden, float* to) {
-  const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll 16
-  for (int at = thread; at < kPassCols; at += kFewThreads) {
-    to[at / kSegment * kPadded + at % kSegment] = col + at < hidden ? row[col + at] : 0.0f;
+  const int first = static_cast<int>(threadIdx.x) * kAtOnce;
+  const float* const from = row + col + first;
+  const int left = static_cast<int>(min(int64_t{kPassCols}, hidden - col)) - first;
+  float* const place = to + first / kSegment * kPadded + first % kSegment;
+  constexpr int kStep = kFewThreads * kAtOnce;
+#pragma unroll
+  for (int i = 0; i < kPassCols / kStep; ++i) {
+    float* const at = place + i * (kStep / kSegment * kPadded);
+    if constexpr (kAtOnce == 4) {
+      CopyAsync16(at, from + i * kStep, i * kStep < left ? 16 : 0);
+    } else {
+      CopyAsync4(at, from + i * kStep, i * kStep < left ? 4 : 0);
+    }
   }
 }
 
+template <int kAtOnce>
 __global__ void __launch_bounds__(kFewThreads)
     FewLogitsKernel(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens, float* logits) {
   constexpr int kLineFloats = 32;
@@ -60,9 +72,11 @@ __global__ void __launch_bounds__(kFewThreads)
   const int count = static_cast<int>(min(int64_t{kFewTokens}, tokens - first));
   float total = 0;  // of the thread's token, in the first threads
   for (int64_t col = 0; col < hidden; col += kPassCols) {
-    CopyPass(w + expert * hidden, col, hidden, weights);
+    CopyPass<kAtOnce>(w + expert * hidden, col, hidden, weights);
     for (int token = 0; token < count; ++token) {
-      CopyPass(x + (first + token) * hidden, col, hidden, inputs);
+      CopyPass<kAtOnce>(x + (first + token) * hidden, col, hidden, inputs);
+      CommitCopies();
+      WaitCopies<0>();
       __syncthreads();
       float sum = 0;
 #pragma unroll
@@ -146,6 +160,8 @@ __global__ void __launch_bounds__(kManyThreads)
 // Above, blocks of 64 tokens read the weights less often than blocks of 8, and there are enough of them.
 constexpr int64_t kMostFew = 64;
 
+bool IsAligned(const float* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
 unsigned Blocks(int64_t count, int64_t size) { return static_cast<unsigned>((count + size - 1) / size); }
 
 }  // namespace
@@ -155,8 +171,10 @@ LaunchResult LaunchRouterLogits(const float* w, int64_t experts, int64_t hidden,
   if (tokens == 0) return {};
   if (experts < 1 || hidden < 1) return {kInvalidArgument};
   if (tokens <= kMostFew) {
-    return Launch("router_logits", FewLogitsKernel, dim3(static_cast<unsigned>(experts), Blocks(tokens, kFewTokens)),
-                  dim3(kFewThreads), kFewFloats * sizeof(float), stream, w, experts, hidden, x, tokens, logits);
+    const bool by_fours = hidden % 4 == 0 && IsAligned(w) && IsAligned(x);
+    return Launch("router_logits", by_fours ? FewLogitsKernel<4> : FewLogitsKernel<1>,
+                  dim3(static_cast<unsigned>(experts), Blocks(tokens, kFewTokens)), dim3(kFewThreads),
+                  kFewFloats * sizeof(float), stream, w, experts, hidden, x, tokens, logits);
   }
   return Launch("router_logits", ManyLogitsKernel, dim3(Blocks(tokens, kManyRows), Blocks(experts, kManyRows)),
                 dim3(kManyThreads), kManyFloats * sizeof(float), stream, w, experts, hidden, x, tokens, logits);
