@@ -171,6 +171,13 @@ __global__ void __launch_bounds__(T::kThreads) Int8LinearKernel(const __grid_con
   }
 }
 
+constexpr int kQuads = kWarpRows / 4;  // of rows
+
+// A warp's sums of four rows of a token, [kTokens][kQuads]. The lanes that access them together hit different banks.
+__device__ __forceinline__ uint4* SumsOf(uint8_t* of_warp, int token, int quad) {
+  return reinterpret_cast<uint4*>(of_warp) + token * kQuads + (quad ^ (token & 7));
+}
+
 template <bool kIsGateUp, int kTheTokenFragments>
 struct FewTokens {
   static constexpr bool kGateUp = kIsGateUp;
@@ -250,7 +257,7 @@ __global__ void __launch_bounds__(T::kThreads, 1) FewInt8Kernel(const __grid_con
   for (int n = 0; n < kTokenFragments; ++n) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      *SumsOf<uint4>(sums_of_warps + warp * T::kSumBytes, n * 8 + 2 * t + e, g) =
+      *SumsOf(sums_of_warps + warp * T::kSumBytes, n * 8 + 2 * t + e, g) =
           make_uint4(static_cast<uint32_t>(sums[0][n][e]), static_cast<uint32_t>(sums[0][n][2 + e]),
                      static_cast<uint32_t>(sums[1][n][e]), static_cast<uint32_t>(sums[1][n][2 + e]));
     }
@@ -266,7 +273,7 @@ __global__ void __launch_bounds__(T::kThreads, 1) FewInt8Kernel(const __grid_con
     uint32_t all[4] = {};
 #pragma unroll
     for (int s = 0; s < T::kSlices; ++s) {
-      const uint4 sum = *SumsOf<uint4>(sums_of_warps + (m * T::kSlices + s) * T::kSumBytes, token, quad);
+      const uint4 sum = *SumsOf(sums_of_warps + (m * T::kSlices + s) * T::kSumBytes, token, quad);
       all[0] += sum.x;
       all[1] += sum.y;
       all[2] += sum.z;

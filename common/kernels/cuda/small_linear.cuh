@@ -1,5 +1,5 @@
-// Tiles of at most kSmallTile tokens: small_linear.cu. A block computes 32 rows by kSmallWarps warps, whose sums meet
-// in shared memory; there a thread has four rows of a token.
+// Tiles of at most kSmallTile tokens: small_linear.cu. A block computes its rows by kSmallWarps warps, whose sums meet
+// in shared memory; at the end a thread has four rows of a token.
 #pragma once
 
 #include "common/kernels/cuda/linear_tile.cuh"
@@ -7,13 +7,6 @@
 namespace moestro::cuda {
 
 constexpr int kSmallWarps = 8;
-constexpr int kQuads = kWarpRows / 4;  // of rows
-
-// A warp's sums of four rows of a token, [kTokens][kQuads]. The lanes that access them together hit different banks.
-template <typename Four>
-__device__ __forceinline__ Four* SumsOf(uint8_t* of_warp, int token, int quad) {
-  return reinterpret_cast<Four*>(of_warp) + token * kQuads + (quad ^ (token & 7));
-}
 
 // Rotates four outputs of a token, which are rotated all or none.
 __device__ __forceinline__ void RotateQuad(const HeadRotation& rotation, int64_t token, int64_t row,
