@@ -207,8 +207,9 @@ __device__ __forceinline__ void ComputeTile(const LinearParams& p, int64_t index
   const int place = warp * T::kParts + g / T::kPlaces;
   const auto store = [&](const BlockSums<T>& sums, bool exists, float scale, float* of_pass) {
     sums.Store(lane, exists, of_pass + place * T::kSums);
-    if (kHasScales && g % T::kPlaces == 0 && t == 0)
+    if (kHasScales && g % T::kPlaces == 0 && t == 0) {
       of_pass[kMatrices * kSlices * T::kSums + place] = exists ? scale : 1.0f;
+    }
   };
 
   // This thread's outputs: a row of a token, or of two, of each matrix.
