@@ -11,8 +11,9 @@
 
 namespace moestro {
 
-// Reads the environment variable MOESTRO_ISA ("ref", "avx2", "avx512", "avx512_bf16", "amx"; unset or empty = best
-// available). INVALID_ARGUMENT for a name that is not compiled in, or that this CPU lacks: never a silent fallback.
+// Reads the environment variable MOESTRO_ISA ("ref", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx";
+// unset or empty = best available). INVALID_ARGUMENT for a name that is not compiled in, or that this CPU lacks: never
+// a silent fallback.
 absl::StatusOr<const CpuKernels*> SelectKernels();
 
 // The same table with this setting.

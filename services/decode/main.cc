@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "moestro-decode: the decode role of a moestro node.\n"
       "Maps the weight store's segment, owns the KV pool and generates tokens for all running requests in one batch.\n"
-      "MOESTRO_ISA=ref|avx2|avx512|avx512_bf16|amx in the environment forces the kernels."};
+      "MOESTRO_ISA=ref|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx in the environment forces the kernels."};
   moestro::AddNodeOptions(app, "decode", config.node);
   moestro::AddCpuShare(app, moestro::CpuRole::kDecode, config.share);
   moestro::AddCpuOptions(app, config.cpu);

@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "moestro-prefill: the prefill role of a moestro node.\n"
       "Maps the weight store's segment and fills KV pages that decode has leased, one prompt at a time.\n"
-      "MOESTRO_ISA=ref|avx2|avx512|avx512_bf16|amx in the environment forces the kernels."};
+      "MOESTRO_ISA=ref|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx in the environment forces the kernels."};
   moestro::AddNodeOptions(app, "prefill", config.node);
   moestro::AddCpuShare(app, moestro::CpuRole::kPrefill, config.share);
   moestro::AddCpuOptions(app, config.cpu);

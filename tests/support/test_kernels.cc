@@ -6,28 +6,39 @@
 
 #include "common/base/check.h"
 #include "common/kernels/cpu/avx512/kernels.h"
-#include "common/kernels/cpu/avx512_bf16/kernels.h"
+#include "common/kernels/cpu/avx512_vnni/kernels.h"
 #include "common/kernels/cpu/hand_over.h"
 #include "common/kernels/dispatch.h"
 #include "common/platform/cpu/cpu_features.h"
 #include "tests/common/kernels/amx/on_model.h"
+#include "tests/common/kernels/avx_vnni/in_evex.h"
 
 namespace moestro {
 
 const CpuKernels* AmxOnModel() {
   const CpuFeatures cpu = DetectCpuFeatures();
   if (!cpu.avx512_vbmi || !cpu.avx512_vnni || !cpu.avx512_gfni) return nullptr;
-  static const CpuKernels table = [&cpu] {
+  static const CpuKernels table = [] {
     const std::vector<const CpuKernels*> tables = AvailableKernels();
-    CpuKernels kernels = **std::ranges::find(tables, "avx512", &CpuKernels::isa);
+    CpuKernels kernels = **std::ranges::find(tables, "avx512_vnni", &CpuKernels::isa);
     kernels.isa = kAmxOnModel;
     kernels.linear = OwnOrBefore<MultipliesInBf16, amx::LinearOnModel, avx512::Linear>;
     kernels.linear_add = OwnOrBefore<MultipliesInBf16, amx::LinearAddOnModel, avx512::LinearAdd>;
-    if (cpu.avx512_bf16) {  // as on every CPU with tiles
-      kernels.encode_inputs = avx512_bf16::EncodeInputs;
-      kernels.linear_coded = ManyCodedOrBefore<amx::LinearCodedOnModel, avx512_bf16::LinearCoded>;
-    }
+    kernels.linear_coded = ManyCodedOrBefore<amx::LinearCodedOnModel, avx512_vnni::LinearCoded>;
     kernels.attend_token = amx::AttendTokenOnModel;
+    return kernels;
+  }();
+  return &table;
+}
+
+const CpuKernels* AvxVnniInEvex() {
+  if (!DetectCpuFeatures().avx512_vnni) return nullptr;
+  static const CpuKernels table = [] {
+    const std::vector<const CpuKernels*> tables = AvailableKernels();
+    CpuKernels kernels = **std::ranges::find(tables, "avx2", &CpuKernels::isa);
+    kernels.isa = kAvxVnniInEvex;
+    kernels.encode_inputs = avx_vnni::EncodeInputsInEvex;
+    kernels.linear_coded = avx_vnni::LinearCodedInEvex;
     return kernels;
   }();
   return &table;
@@ -68,8 +79,15 @@ const CpuKernels& TestKernels() { return Chosen(); }
 ScopedInt8Activations::ScopedInt8Activations(Int8Activations setting) { Chosen().int8_activations = setting; }
 ScopedInt8Activations::~ScopedInt8Activations() { Chosen().int8_activations = Int8Activations::kPublished; }
 
-std::vector<const CpuKernels*> EveryTestKernels() {
+std::vector<const CpuKernels*> DistinctKernels() {
   std::vector<const CpuKernels*> tables = AvailableKernels();
+  const auto repeats = std::ranges::unique(tables, {}, &CpuKernels::linear);
+  tables.erase(repeats.begin(), repeats.end());
+  return tables;
+}
+
+std::vector<const CpuKernels*> EveryTestKernels() {
+  std::vector<const CpuKernels*> tables = DistinctKernels();
   if (AmxOnModel() != nullptr && !HasTiles()) tables.push_back(AmxOnModel());
   return tables;
 }

@@ -16,6 +16,12 @@ inline constexpr std::string_view kAmxOnModel = "amx_on_model";
 // Null if the CPU lacks the vector instructions that the `amx` kernels use besides tiles.
 const CpuKernels* AmxOnModel();
 
+// The `avx_vnni` table, whose kernels are compiled for a CPU that has their instruction in AVX-512 only.
+inline constexpr std::string_view kAvxVnniInEvex = "avx_vnni_in_evex";
+
+// Null if the CPU lacks AVX512_VNNI.
+const CpuKernels* AvxVnniInEvex();
+
 // Whether the CPU runs the `amx` table itself. Then only the tests of kernels take the model too, which they compare
 // with the tiles bit by bit: all others would compute the same numbers, 15 to 90 times as slowly.
 bool HasTiles();
@@ -36,7 +42,11 @@ class ScopedInt8Activations {
   ScopedInt8Activations& operator=(const ScopedInt8Activations&) = delete;
 };
 
-// All tables that this CPU can run, and kAmxOnModel if it has no tiles: for tests that compare tables.
+// The tables that this CPU can run, for tests that compare them: without those that differ from the table before in
+// coded inputs only. Their bits are the same, which the tests of kernels check.
+std::vector<const CpuKernels*> DistinctKernels();
+
+// These, and kAmxOnModel if the CPU has no tiles.
 std::vector<const CpuKernels*> EveryTestKernels();
 
 // A table with another setting.

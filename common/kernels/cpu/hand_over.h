@@ -19,6 +19,13 @@ void OwnOrBefore(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int
 
 using LinearCodedKernel = decltype(CpuKernels::linear_coded);
 
+// kOwn for formats of blocks, else kBefore.
+template <LinearCodedKernel kOwn, LinearCodedKernel kBefore>
+void CodedBlocksOrBefore(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y,
+                         int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
+  (IsBlockFormat(w.dtype) ? kOwn : kBefore)(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
+}
+
 // Tokens from which tiles multiply formats of blocks with coded inputs faster than vpdpbusd: 0.97 to 1.7 times as fast
 // at 64 tokens, 1.03 to 1.8 times at 128.
 inline constexpr int64_t kCodedBlockTileTokens = 64;

@@ -32,7 +32,7 @@
 namespace moestro {
 
 struct CpuKernels {
-  std::string_view isa;  // "ref", "avx2", "avx512", "avx512_bf16", "amx"
+  std::string_view isa;  // "ref", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"
 
   // y[t * y_stride + n - row_begin] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in [0,
   // tokens). x: BF16 [tokens, x_stride], of which W.cols elements per row are read. y: F32 [tokens, y_stride], of which

@@ -1,6 +1,7 @@
-// The loops of `linear_coded` for formats of blocks, for the vectors of avx2 and avx512: codes of 64 rows x 256 inputs
-// are expanded to a panel of bytes, which all tokens use. common/kernels/cpu/kernels.h describes the arithmetic: sums
-// of products are exact, and the F32 operations around them have one order, so all tables have the same bits.
+// The loops of `linear_coded` for formats of blocks, for the vectors of avx2, avx_vnni and avx512: codes of 64 rows x
+// 256 inputs are expanded to a panel of bytes, which all tokens use. common/kernels/cpu/kernels.h describes the
+// arithmetic: sums of products are exact, and the F32 operations around them have one order, so all tables have the
+// same bits.
 //
 // `Isa` is a struct of inlined static functions with internal linkage; besides those of span_codes.h:
 //   Ints, Floats            kLanes 32-bit sums, or F32 values, one per row

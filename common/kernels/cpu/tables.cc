@@ -7,6 +7,8 @@
 #include "common/kernels/cpu/avx2/kernels.h"
 #include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
+#include "common/kernels/cpu/avx512_vnni/kernels.h"
+#include "common/kernels/cpu/avx_vnni/kernels.h"
 #include "common/kernels/cpu/hand_over.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/kernels/cpu/ref/kernels.h"
@@ -58,6 +60,11 @@ void FillAvx2(CpuKernels& table) {
   table.softmax_step = avx2::SoftmaxStep;
 }
 
+void FillAvxVnni(CpuKernels& table) {
+  table.encode_inputs = avx_vnni::EncodeInputs;
+  table.linear_coded = avx_vnni::LinearCoded;
+}
+
 void FillAvx512(CpuKernels& table) {
   table.linear = avx512::Linear;
   table.linear_add = avx512::LinearAdd;
@@ -76,18 +83,22 @@ void FillAvx512(CpuKernels& table) {
   table.softmax_step = avx512::SoftmaxStep;
 }
 
+void FillAvx512Vnni(CpuKernels& table) {
+  table.encode_inputs = avx512_vnni::EncodeInputs;
+  table.linear_coded = avx512_vnni::LinearCoded;
+}
+
 void FillAvx512Bf16(CpuKernels& table) {
   table.linear = OwnOrBefore<MultipliesInBf16, avx512_bf16::Linear, avx512::Linear>;
   table.linear_add = OwnOrBefore<MultipliesInBf16, avx512_bf16::LinearAdd, avx512::LinearAdd>;
-  table.encode_inputs = avx512_bf16::EncodeInputs;
-  table.linear_coded = avx512_bf16::LinearCoded;
+  table.linear_coded = CodedBlocksOrBefore<avx512_bf16::LinearSpans, avx512_vnni::LinearCoded>;
   table.attend_token = avx512_bf16::AttendToken;
 }
 
 void FillAmx(CpuKernels& table) {
   table.linear = OwnOrBefore<MultipliesInBf16, amx::Linear, avx512::Linear>;
   table.linear_add = OwnOrBefore<MultipliesInBf16, amx::LinearAdd, avx512::LinearAdd>;
-  table.linear_coded = ManyCodedOrBefore<amx::LinearCoded, avx512_bf16::LinearCoded>;
+  table.linear_coded = ManyCodedOrBefore<amx::LinearCoded, avx512_bf16::LinearSpans>;
   table.attend_token = amx::AttendToken;
 }
 
@@ -95,7 +106,9 @@ void FillAmx(CpuKernels& table) {
 constexpr std::array kTiers = {
     Tier{"ref", [](const CpuFeatures&) { return true; }, FillRef},
     Tier{"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, FillAvx2},
+    Tier{"avx_vnni", [](const CpuFeatures& cpu) { return cpu.avx_vnni; }, FillAvxVnni},
     Tier{"avx512", [](const CpuFeatures& cpu) { return cpu.avx512; }, FillAvx512},
+    Tier{"avx512_vnni", [](const CpuFeatures& cpu) { return cpu.avx512_vnni; }, FillAvx512Vnni},
     Tier{"avx512_bf16", [](const CpuFeatures& cpu) { return cpu.avx512_vbmi && cpu.avx512_bf16 && cpu.avx512_vnni; },
          FillAvx512Bf16},
     Tier{"amx",

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <tuple>
 
+#include "tests/common/kernels/kernel_test.h"
 #include "tests/support/test_kernels.h"
 
 namespace moestro {
@@ -66,14 +68,17 @@ TEST(ChooseKernels, ForcedButAbsentIsAnErrorAndNeverAFallback) {
 }
 
 TEST(CompiledKernels, SlowestFirst) {
-  EXPECT_THAT(CompiledKernels(), testing::ElementsAre("ref", "avx2", "avx512", "avx512_bf16", "amx"));
+  EXPECT_THAT(CompiledKernels(),
+              testing::ElementsAre("ref", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"));
 }
 
-// CTest runs the tests for every table.
+// CTest runs the tests for every table but those of coded inputs.
 TEST(CompiledKernels, AllAreInTheListOfTests) {
-  std::string names;
+  std::string names, coded;
   for (std::string_view isa : CompiledKernels()) names.append(isa).append(" ");
-  EXPECT_EQ(TEST_ISAS, names.append(kAmxOnModel));
+  for (std::string_view isa : kCodedTables) coded.append(isa).append(" ");
+  EXPECT_EQ(TEST_ISAS, names.append(kAmxOnModel).append(" ").append(kAvxVnniInEvex));
+  EXPECT_EQ(CODED_ISAS, coded.append(kAvxVnniInEvex));
 }
 
 // All tables that a CPU can run are compiled in, in the same order.
@@ -98,7 +103,20 @@ TEST(AvailableKernels, AreCompiledCompleteAndDistinct) {
         << kernels->isa;
     EXPECT_EQ(kernels->attend_token != nullptr, kernels->isa == "amx" || kernels->isa == "avx512_bf16") << kernels->isa;
   }
-  for (size_t i = 1; i < available.size(); ++i) EXPECT_NE(available[i]->linear, available[i - 1]->linear);
+  for (size_t i = 1; i < available.size(); ++i) EXPECT_NE(available[i]->linear_coded, available[i - 1]->linear_coded);
+}
+
+// So only tests of coded inputs need run these tables.
+TEST(AvailableKernels, CodedTablesDifferFromTheOneBeforeInCodedInputsOnly) {
+  const std::vector<const CpuKernels*> available = AvailableKernels();
+  const auto others = [](const CpuKernels& k) {
+    return std::tie(k.linear, k.linear_add, k.router_logits, k.rms_norm, k.layer_norm, k.silu_mul, k.clamped_swiglu,
+                    k.to_bf16, k.axpy, k.axpby, k.pack_keys, k.pack_values, k.softmax_step, k.attend_token);
+  };
+  for (size_t i = 1; i < available.size(); ++i) {
+    const bool coded = std::ranges::count(kCodedTables, available[i]->isa) > 0;
+    EXPECT_EQ(others(*available[i]) == others(*available[i - 1]), coded) << available[i]->isa;
+  }
 }
 
 }  // namespace

@@ -290,6 +290,7 @@ TEST_P(LinearI8Test, SettingsDecideWhichWeightsTakeCodes) {
 
 MOE_INSTANTIATE_PER_ISA(LinearI8Test);
 MOE_INSTANTIATE_ON_MODEL(LinearI8Test);
+MOE_INSTANTIATE_CODED(LinearI8Test);
 
 }  // namespace
 }  // namespace moestro

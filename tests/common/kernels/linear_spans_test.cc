@@ -273,6 +273,7 @@ class LinearSpansTest : public KernelOrModelTest {
 };
 MOE_INSTANTIATE_PER_ISA(LinearSpansTest);
 MOE_INSTANTIATE_ON_MODEL(LinearSpansTest);
+MOE_INSTANTIATE_CODED(LinearSpansTest);
 
 void LinearSpansTest::CheckShape(DType type, int64_t rows, int64_t cols, int64_t tokens, Codes kind) {
   SCOPED_TRACE(testing::Message() << DTypeName(type) << " [" << rows << ", " << cols << "] x " << tokens);

@@ -46,7 +46,7 @@ std::span<const double> ValidLogits(const ModelSpec& spec, const std::vector<dou
 // The model of the tiles, which takes most of the time, computes one model of each kind: its kernels have tests of
 // every format and shape (tests/common/kernels).
 std::vector<const CpuKernels*> Tables(bool and_the_model) {
-  return and_the_model ? EveryTestKernels() : AvailableKernels();
+  return and_the_model ? EveryTestKernels() : DistinctKernels();
 }
 
 // Against exact arithmetic, and every kernel table and form of MLA against each other.

@@ -103,7 +103,7 @@ TEST_P(Int8Model, InputsStayBf16WhereTheSettingSaysSo) {
   const weights::ModelSpec& spec = model.segment->spec();
   const auto expected = ReferenceModel(*model.segment, Int8Activations::kBf16)
                             .Run(RandomTokens(kTokens, spec.token_count, 5), Rounding::kAbsorbed);
-  for (const CpuKernels* kernels : AvailableKernels()) {
+  for (const CpuKernels* kernels : DistinctKernels()) {
     CpuKernels bf16 = *kernels;
     bf16.int8_activations = Int8Activations::kBf16;
     const Logits logits = Run(*model.segment, bf16, MlaForm::kAbsorbed, 2, 1, 48);
@@ -120,7 +120,7 @@ TEST_P(Int8Model, InputsStayBf16WhereTheSettingSaysSo) {
 TEST_P(Int8Model, BlocksTakeCodesWhereTheSettingSaysSo) {
   const OwnedSegment model = MakeSegment(GetParam(), "int4", 2);
   const weights::ModelSpec& spec = model.segment->spec();
-  for (const CpuKernels* kernels : AvailableKernels()) {
+  for (const CpuKernels* kernels : DistinctKernels()) {
     CpuKernels all = *kernels;
     all.int8_activations = Int8Activations::kAll;
     for (const MlaForm form : {MlaForm::kAbsorbed, MlaForm::kUnabsorbed}) {

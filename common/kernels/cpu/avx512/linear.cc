@@ -1,6 +1,7 @@
 // Policies for the loops of common/kernels/cpu/linear_f32.h, linear_i8.h and linear_spans.h.
 #include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/avx512/simd.h"
+#include "common/kernels/cpu/avx512/span_bytes.h"
 #include "common/kernels/cpu/linear_f32.h"
 #include "common/kernels/cpu/linear_i8.h"
 #include "common/kernels/cpu/linear_spans.h"
@@ -149,44 +150,20 @@ struct Avx512I8 {
 };
 
 // Bytes of formats of blocks times coded spans by vpmaddubsw, whose sums of two products are words.
-struct Avx512Spans {
-  using Words = Avx512Isa::Words;
-  using Ints = __m512i;
+struct Avx512Spans : SpanBytes {
   using Floats = __m512;
   struct Scales {
     alignas(64) float scales[linear_f32::kMaxSubBlocks * kRowGroup];
     alignas(64) float mins[linear_f32::kMaxSubBlocks * kRowGroup];
   };
-  static constexpr int64_t kLanes = Avx512Isa::kLanes;
   static constexpr int kTokens = 4;
   static constexpr int kVectors = 4;
   static constexpr bool kSignedBytes = true;  // unsigned ones of 8 bits would saturate
 
-  [[gnu::always_inline]] static inline Words LoadWords(const uint8_t* p) { return Avx512Isa::LoadWords(p); }
   [[gnu::always_inline]] static inline void StoreWords(uint8_t* p, Words words) {
     _mm512_store_si512(p, reinterpret_cast<__m512i>(words));
   }
-  [[gnu::always_inline]] static inline Words LookUp(const spans::ByteTable& table, Words words) {
-    const __m512i entries = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table.bytes)));
-    return reinterpret_cast<Words>(_mm512_shuffle_epi8(entries, reinterpret_cast<__m512i>(words & 0x0f0f0f0fu)));
-  }
-  template <int kPlace>
-  [[gnu::always_inline]] static inline Words FifthBits(Words words) {
-    return Merge(0x00ff00ff, spans::Shift(words, 4 - kPlace), spans::Shift(words, 10 - kPlace));
-  }
-  [[gnu::always_inline]] static inline Words Merge(uint32_t mask, Words a, Words b) {
-    constexpr int kByFirst = 0xca;  // bits of the second operand where the first has ones, else of the third
-    return reinterpret_cast<Words>(_mm512_ternarylogic_epi32(_mm512_set1_epi32(static_cast<int>(mask)),
-                                                             reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b),
-                                                             kByFirst));
-  }
   [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) { linear_f32::Prefetch(p); }
-  [[gnu::always_inline]] static inline Ints ZeroInts() { return _mm512_setzero_si512(); }
-  [[gnu::always_inline]] static inline Ints StartOf(const int32_t* p) { return _mm512_set1_epi32(*p); }
-  template <int kBits>
-  [[gnu::always_inline]] static inline Ints ShiftLeft(Ints v) {
-    return _mm512_slli_epi32(v, kBits);
-  }
   [[gnu::always_inline]] static inline Floats ToFloat(Ints v) { return _mm512_cvtepi32_ps(v); }
   [[gnu::always_inline]] static inline Floats ZeroFloats() { return _mm512_setzero_ps(); }
   [[gnu::always_inline]] static inline Floats Broadcast(float f) { return _mm512_set1_ps(f); }

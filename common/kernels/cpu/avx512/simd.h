@@ -1,4 +1,4 @@
-// Shared by AVX-512 kernels: masked loads, conversions, exp. Internal linkage throughout (see kernels.h).
+// Shared by AVX-512 kernels: masked loads, fetches, conversions, exp. Internal linkage throughout (see kernels.h).
 #pragma once
 
 #include <immintrin.h>
@@ -8,6 +8,7 @@
 namespace moestro::avx512 {
 
 constexpr int64_t kLanes = 16;
+constexpr int kGroupVectors = 4;  // of 16 rows: one group
 constexpr __mmask16 kAllLanes = 0xffff;
 
 // The first min(16, max(0, n)) lanes.
@@ -25,6 +26,16 @@ static inline __m512 Load(const uint16_t* bf16) {
   return Widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bf16)));
 }
 static inline __m512 Load(const uint16_t* bf16, __mmask16 mask) { return Widen(_mm256_maskz_loadu_epi16(mask, bf16)); }
+
+[[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
+[[gnu::always_inline]] static inline void PrefetchFar(const uint8_t* p) {  // into L2
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+}
+
+// Keeps the compiler from loading operands so early that accumulators spill; the CPU looks ahead anyway.
+[[gnu::always_inline]] static inline void KeepOrder() { asm volatile("" ::: "memory"); }
 
 // Nearest even, NaN quieted, as in moestro::ToBf16. Integer arithmetic, because vcvtneps2bf16 flushes denormals.
 static inline __m256i RoundToBf16(__m512 value) {

@@ -7,12 +7,15 @@
 
 #include <cstdint>
 
+#include "common/kernels/cpu/avx512/linear_pass.h"
 #include "common/kernels/cpu/avx512_bf16/attention_softmax.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/linear_block.h"
-#include "common/kernels/cpu/avx512_bf16/linear_pass.h"
 
 namespace moestro::avx512_bf16 {
+
+using avx512::Min;
+using avx512::WithNumber;
 
 constexpr int64_t kTileQueries = 4;
 // Pairs of dims, 4 KiB of keys, that all queries use before the next: they are in L1 for the last of them.

@@ -1,13 +1,19 @@
 // Formats of blocks, by spans of 128 inputs, a few groups of 64 rows in sequence (block_panel.h). Few tokens take codes
 // where they lie, expanded on the fly. For more, a span's codes are expanded once into a 16 KiB BF16 panel that all
 // tokens use, while the previous panel is in use.
+#include "common/kernels/cpu/avx512/linear_pass.h"
 #include "common/kernels/cpu/avx512_bf16/block_panel.h"
 #include "common/kernels/cpu/avx512_bf16/block_weights.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
-#include "common/kernels/cpu/avx512_bf16/linear_pass.h"
 #include "common/kernels/cpu/avx512_bf16/side_work.h"
 
 namespace moestro::avx512_bf16 {
+
+using avx512::ForRegisterBlocks;
+using avx512::kBatchTokens;
+using avx512::kPassGroups;
+using avx512::Min;
+using avx512::StoreTotals;
 
 // Tokens for which codes are expanded on the fly, once for each 6. With a panel, 8 tokens are 0.5 to 0.8 times as fast.
 constexpr int64_t kFewTokens = 2 * kBlockTokens;
@@ -89,7 +95,7 @@ class BlockPass {
 
   void AddFew(Place at, const uint16_t* x, int64_t x_stride, int64_t tokens) const {
     const int64_t sub_blocks = Inputs(at) / kSubBlock;
-    ForRegisterBlocks(
+    ForRegisterBlocks<kBlockTokens>(
         tokens, RegisterBlocks(tokens), [&](int64_t t, auto size, int64_t) __attribute__((always_inline)) {
           SumSubBlocks(at, t, size.value, x, x_stride);
           AddCodes<kType, size.value>(source_, CodesAt(at), scratch_.scales, sub_blocks, From(at, t, x, x_stride));

@@ -1,13 +1,19 @@
 // Blocks of 128 inputs, a few groups of 64 rows in sequence, a few tokens at a time (linear_block.h). For few tokens,
 // FP8 weights are expanded on the fly. For more, they are expanded once into a 16 KiB BF16 panel that all tokens use,
 // while the previous panel is in use (side_work.h).
+#include "common/kernels/cpu/avx512/linear_pass.h"
 #include "common/kernels/cpu/avx512_bf16/fp8_gemv.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/linear_block.h"
-#include "common/kernels/cpu/avx512_bf16/linear_pass.h"
 #include "common/kernels/cpu/avx512_bf16/side_work.h"
 
 namespace moestro::avx512_bf16 {
+
+using avx512::ForRegisterBlocks;
+using avx512::kBatchTokens;
+using avx512::kPassGroups;
+using avx512::Min;
+using avx512::StoreTotals;
 
 static_assert(kGroupRows == kRowGroup && kVectors * kTileRows == kRowGroup, "the packed layout");
 
@@ -24,7 +30,7 @@ static inline Totals FromToken(const Totals& totals, int64_t t) {
 template <typename Weights>
 static inline void AddBlockTokens(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
                                   int64_t tokens, const Totals& totals) {
-  ForRegisterBlocks(
+  ForRegisterBlocks<kBlockTokens>(
       tokens, RegisterBlocks(tokens), [&](int64_t t, auto size, int64_t) __attribute__((always_inline)) {
         AddBlock<size.value>(weights, block, x + t * x_stride, x_stride, FromToken(totals, t));
       });
@@ -35,7 +41,7 @@ template <typename SideWork>
 static inline void AddCachedBlockTokens(const Block& block, const uint16_t* x, int64_t x_stride, int64_t tokens,
                                         const Totals& totals, SideWork side) {
   const int64_t n = RegisterBlocks(tokens);
-  ForRegisterBlocks(
+  ForRegisterBlocks<kBlockTokens>(
       tokens, n, [&](int64_t t, auto size, int64_t i) __attribute__((always_inline)) {
         const uint16_t* xt = x + t * x_stride;
         if (IsCarrier(i, n, SideWork::kCarriers)) {

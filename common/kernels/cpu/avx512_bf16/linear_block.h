@@ -7,11 +7,20 @@
 
 #include <cstdint>
 
+#include "common/kernels/cpu/avx512/simd.h"
 #include "common/kernels/cpu/avx512_bf16/fp8.h"
 
 namespace moestro::avx512_bf16 {
 
-constexpr int kVectors = 4;          // of 16 rows: one group
+using avx512::KeepOrder;
+using avx512::Prefetch;
+using avx512::PrefetchFar;
+
+constexpr int kVectors = avx512::kGroupVectors;
+// Tokens per register block: 6 x 4 accumulators leave 8 of 32 registers for weights, inputs and FP8 tables.
+constexpr int64_t kBlockTokens = 6;
+static inline int64_t RegisterBlocks(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
+
 constexpr int64_t kStepBytes = 256;  // one step of a group: 4 FP8 or 2 BF16 inputs
 constexpr int64_t kGroupRows = 64;
 // Far enough ahead for DRAM latency at the rate one core reads, near enough to stay in L1 until used. On Zen 5 FP8 GEMV
@@ -83,12 +92,6 @@ class Inputs {
 [[gnu::always_inline]] static inline __m512 DotPairs(__m512 sum, __m512i w, __m512i x) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
 }
-[[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
-}
-[[gnu::always_inline]] static inline void PrefetchFar(const uint8_t* p) {  // into L2
-  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
-}
 
 // Loads a line, then fetches another into L1. If the compiler gathers the fetches of several lines, GEMV from DRAM on a
 // Xeon with AMX is 0.94 times as fast, and plain reading 0.9.
@@ -99,9 +102,6 @@ class Inputs {
                    : "m"(*reinterpret_cast<const __m512i_u*>(line)), "m"(*later));
   return bytes;
 }
-
-// Keeps the compiler from loading operands so early that accumulators spill; the CPU looks ahead anyway.
-[[gnu::always_inline]] static inline void KeepOrder() { asm volatile("" ::: "memory"); }
 
 // FP8 tiles, expanded on the fly.
 struct Fp8Weights {

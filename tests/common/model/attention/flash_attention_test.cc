@@ -12,6 +12,7 @@
 #include "common/kv/kv_block.h"
 #include "common/tensor/dtype.h"
 #include "tests/support/aligned_memory.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro::model {
 namespace {
@@ -229,7 +230,7 @@ std::vector<FlashCase> Cases() {
 
 TEST(FlashAttention, AgainstDouble) {
   for (const FlashCase& c : Cases()) {
-    for (const CpuKernels* kernels : AvailableKernels()) {
+    for (const CpuKernels* kernels : DistinctKernels()) {
       for (const int64_t position : {int64_t{0}, int64_t{62}, int64_t{63}, int64_t{64}, c.context - 1}) {
         const Rows row{1, position, 1};
         ASSERT_NO_FATAL_FAILURE(ExpectCloseToExact(c, *kernels, row, Attend(c, *kernels, 2, {row})[0]));
@@ -240,7 +241,7 @@ TEST(FlashAttention, AgainstDouble) {
 
 TEST(FlashAttention, BitsDependOnTheQueryAlone) {
   for (const FlashCase& c : Cases()) {
-    for (const CpuKernels* kernels : AvailableKernels()) {
+    for (const CpuKernels* kernels : DistinctKernels()) {
       const int64_t begin = c.context - 150;
       const auto chunk = Attend(c, *kernels, 1, {{0, begin, 150}});
       for (const int threads : {1, 2, 5}) {
@@ -261,7 +262,7 @@ TEST(FlashAttention, BitsDependOnTheQueryAlone) {
 
 TEST(FlashAttention, DomainsAttendToTheirOwnBlocksWithTheSameBits) {
   for (const FlashCase& c : Cases()) {
-    for (const CpuKernels* kernels : AvailableKernels()) {
+    for (const CpuKernels* kernels : DistinctKernels()) {
       const std::vector<Rows> rows = {{0, c.context - 3, 3}, {1, c.context - 1, 1}};
       const auto expected = Attend(c, *kernels, 1, rows);
       for (const int domains : {2, 3}) {
@@ -283,7 +284,7 @@ TEST(FlashAttention, InPartsAgainstDouble) {
     const int64_t blocks = CeilDiv(c.context, kAttentionBlock);
     const std::vector<std::vector<IndexRange>> parts = {
         {{blocks - 1, blocks}}, {}, {{0, 0}, {blocks / 2, blocks - 1}}, {{1, blocks / 2}, {0, 1}}};
-    for (const CpuKernels* kernels : AvailableKernels()) {
+    for (const CpuKernels* kernels : DistinctKernels()) {
       const std::vector<Rows> rows = {{1, 0, 3}, {0, 62, 4}, {1, c.context - 2, 2}};
       const auto results = Attend(c, *kernels, 2, rows, parts);
       size_t i = 0;
@@ -298,7 +299,7 @@ TEST(FlashAttention, InPartsAgainstDouble) {
 
 TEST(FlashAttention, OnePartIsTheWhole) {
   for (const FlashCase& c : Cases()) {
-    for (const CpuKernels* kernels : AvailableKernels()) {
+    for (const CpuKernels* kernels : DistinctKernels()) {
       const std::vector<Rows> rows = {{0, c.context - 70, 70}, {1, 0, 3}};
       EXPECT_EQ(Attend(c, *kernels, 2, rows, {{{0, CeilDiv(c.context, kAttentionBlock)}}}),
                 Attend(c, *kernels, 2, rows));
@@ -310,7 +311,7 @@ TEST(FlashAttention, PackedBlocksHaveTheBitsOfRows) {
   for (const AttentionShape& shape : {AttentionShape{6, 2, 40, 24, 0.16f}, AttentionShape{6, 2, 64, 128, 0.12f, 2}}) {
     const FlashCase rows(shape, kLongContext, 2, false, 0);
     const FlashCase packed = FlashCase(shape, kLongContext, 2, false, 0).Packed();
-    for (const CpuKernels* kernels : AvailableKernels()) {
+    for (const CpuKernels* kernels : DistinctKernels()) {
       for (const Rows& run : {Rows{1, rows.context - 1, 1}, Rows{0, 62, 3}, Rows{0, 0, 130}}) {
         EXPECT_EQ(Attend(packed, *kernels, 2, {run}), Attend(rows, *kernels, 2, {run})) << kernels->isa;
       }
@@ -320,7 +321,7 @@ TEST(FlashAttention, PackedBlocksHaveTheBitsOfRows) {
 
 TEST(FlashAttention, NoRowsIsNothingToDo) {
   const FlashCase c = std::move(Cases()[2]);
-  EXPECT_TRUE(Attend(c, *AvailableKernels()[0], 2, {}).empty());
+  EXPECT_TRUE(Attend(c, *DistinctKernels()[0], 2, {}).empty());
 }
 
 }  // namespace

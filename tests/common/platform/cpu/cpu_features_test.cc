@@ -32,10 +32,12 @@ TEST(CpuFeatures, AgreeWithTheKernel) {
   const bool avx512 = all({"avx512f", "avx512bw", "avx512vl", "avx512dq", "fma"});
   const CpuFeatures features = DetectCpuFeatures();
   EXPECT_EQ(features.avx2, all({"avx2", "fma", "f16c"}));
+  EXPECT_EQ(features.avx_vnni, features.avx2 && all({"avx_vnni"}));
   EXPECT_EQ(features.avx512, avx512);
   EXPECT_EQ(features.avx512_vbmi, avx512 && all({"avx512vbmi"}));
   EXPECT_EQ(features.avx512_gfni, avx512 && all({"gfni"}));
   EXPECT_EQ(features.avx512_bf16, avx512 && all({"avx512_bf16"}));
+  EXPECT_EQ(features.avx512_vnni, avx512 && all({"avx512_vnni"}));
   EXPECT_EQ(features.amx_bf16, all({"amx_tile", "amx_bf16"}));
   EXPECT_EQ(features.amx_int8, all({"amx_tile", "amx_int8"}));
 }

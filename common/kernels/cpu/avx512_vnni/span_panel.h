@@ -7,47 +7,25 @@
 
 #include <cstdint>
 
-#include "common/kernels/cpu/avx512_bf16/block_weights.h"
+#include "common/kernels/cpu/avx512/block_header.h"
+#include "common/kernels/cpu/avx512/simd.h"
+#include "common/kernels/cpu/avx512/span_bytes.h"
 #include "common/kernels/cpu/linear_spans.h"
 
-namespace moestro::avx512_bf16 {
+namespace moestro::avx512_vnni {
+
+using avx512::KeepOrder;
+using avx512::PrefetchFar;
+using avx512::SpanScales;
+using spans::Numbers;
+using spans::NumbersBelow;
+
+constexpr int kVectors = avx512::kGroupVectors;
 
 namespace {  // for internal linkage of the members
 
-// Bytes of codes (common/kernels/cpu/span_codes.h), and what chains start from.
-struct VnniSpans {
-  typedef uint32_t Words __attribute__((vector_size(64)));
-  using Ints = __m512i;
-  static constexpr int64_t kLanes = 16;
+struct VnniSpans : avx512::SpanBytes {
   static constexpr bool kSignedBytes = false;
-
-  [[gnu::always_inline]] static inline Words LoadWords(const uint8_t* p) {
-    return reinterpret_cast<Words>(_mm512_loadu_si512(p));
-  }
-  [[gnu::always_inline]] static inline Words LookUp(const spans::ByteTable& table, Words words) {
-    // The permutation looks at six bits of an index: the entries lie there four times.
-    const __m512i entries = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table.bytes)));
-    return reinterpret_cast<Words>(_mm512_permutexvar_epi8(reinterpret_cast<__m512i>(words), entries));
-  }
-  template <int kPlace>
-  [[gnu::always_inline]] static inline Words FifthBits(Words words) {
-    // Byte i becomes eight bits from bit byte i of this on.
-    constexpr uint64_t kFirst = 0x3230222012100200 + 0x0101010101010101 * ((kPlace + 60) % 64);
-    const __m512i from = _mm512_set1_epi64(static_cast<long long>(kFirst & 0x3f3f3f3f3f3f3f3f));
-    return reinterpret_cast<Words>(_mm512_multishift_epi64_epi8(from, reinterpret_cast<__m512i>(words)));
-  }
-  [[gnu::always_inline]] static inline Words Merge(uint32_t mask, Words a, Words b) {
-    constexpr int kByFirst = 0xca;  // bits of the second operand where the first has ones, else of the third
-    return reinterpret_cast<Words>(_mm512_ternarylogic_epi32(_mm512_set1_epi32(static_cast<int>(mask)),
-                                                             reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b),
-                                                             kByFirst));
-  }
-  [[gnu::always_inline]] static inline Ints ZeroInts() { return _mm512_setzero_si512(); }
-  [[gnu::always_inline]] static inline Ints StartOf(const int32_t* p) { return _mm512_set1_epi32(*p); }
-  template <int kBits>
-  [[gnu::always_inline]] static inline Ints ShiftLeft(Ints v) {
-    return _mm512_slli_epi32(v, kBits);
-  }
 };
 
 // Four codes of a token's inputs, for all rows.
@@ -73,7 +51,7 @@ constexpr bool FetchesFar(int tokens) {
 // Codes where they lie, tile by tile in the order of addresses. Those that lie kCodesAhead behind are fetched, the
 // lines of a unit one beside each quad: fetches in the compiler's order, or several in a row, cost one token a tenth of
 // read bandwidth.
-template <DType kType>
+template <typename Isa, DType kType>
 class CodesInPlace {
   using U = spans::Unit<kType>;
   static constexpr int kSubBlock = FormatOf(kType).sub_block;
@@ -102,11 +80,11 @@ class CodesInPlace {
                                              __m512i (&sums)[kTokens][kVectors]) const {
     constexpr int64_t kLines = U::kStepBytes / kVectors / 64;  // of a tile
     static_assert(kLines <= U::kQuads);
-    const auto bytes = reinterpret_cast<__m512i>(spans::GetQuad<VnniSpans, kType, kQuad>(codes_, v));
+    const auto bytes = reinterpret_cast<__m512i>(spans::GetQuad<Isa, kType, kQuad>(codes_, v));
     KeepOrder();
     if (kQuad < kLines) {
-      const uint8_t* const ahead = codes_ + (v * kLines + kQuad) * 64 + kCodesAhead;
-      FetchesFar<kType>(kTokens) ? PrefetchFar(ahead) : Prefetch(ahead);
+      const uint8_t* const ahead = codes_ + (v * kLines + kQuad) * 64 + avx512::kCodesAhead;
+      FetchesFar<kType>(kTokens) ? PrefetchFar(ahead) : avx512::Prefetch(ahead);
     }
 #pragma GCC unroll 4
     for (int t = 0; t < kTokens; ++t) {
@@ -170,7 +148,7 @@ class PanelBytes {
 };
 
 // Codes where they lie, whose bytes are stored to such a panel beside their products.
-template <DType kType, int kFetchLines>
+template <typename Isa, DType kType, int kFetchLines>
 class CodesToPanel {
   using U = spans::Unit<kType>;
   static constexpr int kSubBlock = FormatOf(kType).sub_block;
@@ -204,7 +182,7 @@ class CodesToPanel {
     for (int t = 0; t < kTokens; ++t) x[t] = FourCodes(inputs + t * stride);
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      const auto bytes = reinterpret_cast<__m512i>(spans::GetQuad<VnniSpans, kType, kQuad>(codes_, v));
+      const auto bytes = reinterpret_cast<__m512i>(spans::GetQuad<Isa, kType, kQuad>(codes_, v));
       _mm512_store_si512(panel_ + kQuad * spans::kQuadBytes + v * 64, bytes);
 #pragma GCC unroll 4
       for (int t = 0; t < kTokens; ++t) sums[t][v] = _mm512_dpbusd_epi32(sums[t][v], bytes, x[t]);
@@ -267,4 +245,4 @@ static inline void AddSpan(const Source& bytes, const SpanScales& scales, const 
   }
 }
 
-}  // namespace moestro::avx512_bf16
+}  // namespace moestro::avx512_vnni

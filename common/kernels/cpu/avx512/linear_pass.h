@@ -7,19 +7,17 @@
 
 #include "common/tensor/block_format.h"
 
-namespace moestro::avx512_bf16 {
+namespace moestro::avx512 {
 
-// Tokens per register block: 6 x 4 accumulators leave 8 of 32 registers for weights, inputs and FP8 tables.
-constexpr int64_t kBlockTokens = 6;
-// Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack per row group, which stays in L2.
-constexpr int64_t kBatchTokens = 44 * kBlockTokens;
+// Tokens whose totals are kept at once (whole register blocks of 3 or 6): 66 KiB of stack per row group, which stays in
+// L2.
+constexpr int64_t kBatchTokens = 264;
 
 // Row groups that use a block of inputs in sequence, so that many tokens' inputs are read from memory once for all of
 // them.
 constexpr int64_t kPassGroups = 4;
 
 static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t RegisterBlocks(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 template <int kValue>
 struct Number {
@@ -40,7 +38,7 @@ template <int kMost, typename F>
 
 // Calls block(t, integral constant of the number of tokens, i) for register block i of n, tokens [t, t + number), at
 // most kMost. Blocks have nearly equal sizes: the fewer tokens share a block's weights, the higher the cost per token.
-template <int kMost = kBlockTokens, typename RegisterBlock>
+template <int kMost, typename RegisterBlock>
 [[gnu::always_inline]] static inline void ForRegisterBlocks(int64_t tokens, int64_t n, RegisterBlock block) {
   int64_t t = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -65,4 +63,4 @@ static inline void StoreTotals(const float (*totals)[kBatchTokens * kRowGroup], 
   }
 }
 
-}  // namespace moestro::avx512_bf16
+}  // namespace moestro::avx512
