@@ -18,9 +18,9 @@ inline constexpr char kRoofline[] = "the slower of reading and multiplying";
 
 class Ceilings {
  public:
-  // vectors: the same as `probes`, unless `probes` uses tiles.
-  Ceilings(WorkerPool& pool, const Probes& probes, const Probes& vectors)
-      : pool_(pool), probes_(probes), vectors_(vectors) {}
+  // vectors: the same as `probes`, unless `probes` uses tiles. bytes: null if the CPU has none (probes/select.h).
+  Ceilings(WorkerPool& pool, const Probes& probes, const Probes& vectors, const Probes* bytes)
+      : pool_(pool), probes_(probes), vectors_(vectors), bytes_(bytes) {}
 
   // Tries prefetch distances on [data, data + bytes) and keeps the fastest: the best way of reading on this machine is
   // its ceiling.
@@ -37,8 +37,8 @@ class Ceilings {
   // The same for the vector instruction, where the kernels use tiles.
   Work VectorDot() const { return Dot(vectors_); }
   // The same for vpdpbusd. REQUIRES: has_byte_dots().
-  Work ByteDot() const { return Dot(kProbesAvx512Vnni); }
-  bool has_byte_dots() const { return &vectors_ == &kProbesAvx512Bf16; }
+  Work ByteDot() const { return Dot(*bytes_); }
+  bool has_byte_dots() const { return bytes_ != nullptr; }
   bool has_tiles() const { return &probes_ != &vectors_; }
 
   const Probes& probes() const { return probes_; }
@@ -50,6 +50,7 @@ class Ceilings {
   WorkerPool& pool_;
   const Probes& probes_;
   const Probes& vectors_;
+  const Probes* bytes_;
   ReadAhead read_ahead_;
 };
 

@@ -16,9 +16,9 @@
 namespace moestro::bench {
 namespace {
 
-constexpr std::array kKnownFlags = {"avx2",     "fma",         "avx512f",    "avx512bw",    "avx512vl",
-                                    "avx512dq", "avx512_vbmi", "avx512vbmi", "avx512_bf16", "avx512_vnni",
-                                    "gfni",     "amx_tile",    "amx_bf16",   "amx_int8"};
+constexpr std::array kKnownFlags = {"avx2",        "avx_vnni", "fma",         "avx512f",    "avx512bw",
+                                    "avx512vl",    "avx512dq", "avx512_vbmi", "avx512vbmi", "avx512_bf16",
+                                    "avx512_vnni", "gfni",     "amx_tile",    "amx_bf16",   "amx_int8"};
 
 // The value of the first line of /proc/cpuinfo that starts with `key`.
 std::string CpuInfo(const std::string& key) {

@@ -204,7 +204,7 @@ absl::StatusOr<ModelRun> MeasureModel(const weights::WeightSegment& segment, con
 
   const CpuFeatures cpu = DetectCpuFeatures();
   const Probes& probes = SelectProbes(cpu, kernels.isa);
-  Ceilings ceilings(pool, probes, SelectVectorProbes(cpu));
+  Ceilings ceilings(pool, probes, SelectVectorProbes(cpu), SelectByteProbes(cpu));
   const auto* const data = reinterpret_cast<const uint8_t*>(&segment.header());  // at the segment's first byte
   const int64_t bytes = segment.header().total_bytes / 256 * 256;
   ceilings.Calibrate(RoundTimer(kCalibration), data, std::min(bytes, kCalibrationBytes));

@@ -110,7 +110,7 @@ absl::StatusOr<BenchReport> RunBenchmarks(const BenchOptions& options,
   WorkerPool pool(report.settings.threads);
   MOE_ASSIGN_OR_RETURN(const CpuKernels* const kernels, SelectKernels());
   const CpuFeatures cpu = DetectCpuFeatures();
-  Ceilings ceilings(pool, SelectProbes(cpu, kernels->isa), SelectVectorProbes(cpu));
+  Ceilings ceilings(pool, SelectProbes(cpu, kernels->isa), SelectVectorProbes(cpu), SelectByteProbes(cpu));
   WeightPool weights(pool, preset.pool_bytes);
   BenchContext context = {.preset = preset,
                           .pool = pool,

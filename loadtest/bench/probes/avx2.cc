@@ -12,7 +12,7 @@ static inline void Prefetch128(const uint8_t* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p + 64), kHint);
 }
 
-static uint64_t Read(const uint8_t* data, int64_t bytes, const ReadAhead& ahead) {
+uint64_t ReadAvx2(const uint8_t* data, int64_t bytes, const ReadAhead& ahead) {
   const ReadAhead by = ahead;  // in registers
   __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
   for (int64_t i = 0; i < bytes; i += 128) {
@@ -28,7 +28,7 @@ static uint64_t Read(const uint8_t* data, int64_t bytes, const ReadAhead& ahead)
   return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_xor_si128(half, _mm_unpackhi_epi64(half, half))));
 }
 
-static void Copy(uint8_t* to, const uint8_t* from, int64_t bytes) {
+void CopyAvx2(uint8_t* to, const uint8_t* from, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 128) {
     for (int64_t part = 0; part < 128; part += 32) {
       _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + part), Load(from + i + part));
@@ -56,8 +56,8 @@ static void Dot(int64_t rounds) {
 }
 
 extern const Probes kProbesAvx2 = {.isa = "avx2",
-                                   .read = Read,
-                                   .copy = Copy,
+                                   .read = ReadAvx2,
+                                   .copy = CopyAvx2,
                                    .dot = Dot,
                                    .dot_operations = kChains * 16.0,
                                    .dot_instruction = "256-bit vfmadd231ps"};

@@ -33,10 +33,14 @@ extern const Probes kProbesSse2;
 extern const Probes kProbesAvx2;        // FMA
 extern const Probes kProbesAvx512;      // FMA
 extern const Probes kProbesAvx512Bf16;  // vdpbf16ps
-extern const Probes kProbesAvx512Vnni;  // vpdpbusd, which every CPU with vdpbf16ps has; the rest as for AVX-512
+extern const Probes kProbesAvxVnni;     // 256-bit vpdpbusd; the rest as for AVX2
+extern const Probes kProbesAvx512Vnni;  // vpdpbusd; the rest as for AVX-512
 extern const Probes kProbesAmx;         // tdpbf16ps; the rest as for AVX-512
 
-// Shared by the probes for AVX-512 and those for AMX.
+// Shared by the probes for AVX2 and those for AVX-VNNI.
+uint64_t ReadAvx2(const uint8_t* data, int64_t bytes, const ReadAhead& ahead);
+void CopyAvx2(uint8_t* to, const uint8_t* from, int64_t bytes);
+// Shared by the probes for AVX-512, VNNI and AMX.
 uint64_t ReadAvx512(const uint8_t* data, int64_t bytes, const ReadAhead& ahead);
 void CopyAvx512(uint8_t* to, const uint8_t* from, int64_t bytes);
 

@@ -16,6 +16,12 @@ inline const Probes& SelectVectorProbes(const CpuFeatures& cpu) {
   return kProbesSse2;
 }
 
+// vpdpbusd, the ceiling of coded inputs; null if the CPU lacks it.
+inline const Probes* SelectByteProbes(const CpuFeatures& cpu) {
+  if (cpu.avx512_vnni) return &kProbesAvx512Vnni;
+  return cpu.avx_vnni ? &kProbesAvxVnni : nullptr;
+}
+
 // The ceilings of kernels: tiles for kernels that use tiles.
 inline const Probes& SelectProbes(const CpuFeatures& cpu, std::string_view kernels_isa) {
   return kernels_isa == kProbesAmx.isa ? kProbesAmx : SelectVectorProbes(cpu);

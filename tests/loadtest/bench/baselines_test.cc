@@ -151,7 +151,9 @@ std::vector<const Probes*> UsableProbes() {
   const CpuFeatures cpu = DetectCpuFeatures();
   std::vector<const Probes*> usable = {&kProbesSse2};
   if (cpu.avx2) usable.push_back(&kProbesAvx2);
+  if (cpu.avx_vnni) usable.push_back(&kProbesAvxVnni);
   if (cpu.avx512) usable.push_back(&kProbesAvx512);
+  if (cpu.avx512_vnni) usable.push_back(&kProbesAvx512Vnni);
   if (cpu.avx512_bf16) usable.push_back(&kProbesAvx512Bf16);
   if (cpu.amx_bf16 && AllowTiles()) usable.push_back(&kProbesAmx);
   return usable;
@@ -184,6 +186,13 @@ TEST(Probes, TheBestThatTheCpuHasIsChosen) {
   EXPECT_EQ(&SelectVectorProbes({.avx2 = true}), &kProbesAvx2);
   EXPECT_EQ(&SelectVectorProbes({.avx2 = true, .avx512 = true}), &kProbesAvx512);
   EXPECT_EQ(&SelectVectorProbes({.avx2 = true, .avx512 = true, .avx512_bf16 = true}), &kProbesAvx512Bf16);
+}
+
+TEST(Probes, BytesAreTheCeilingOfCodedInputsWhereTheCpuHasThem) {
+  EXPECT_EQ(SelectByteProbes({.avx2 = true, .avx512 = true}), nullptr);
+  EXPECT_EQ(SelectByteProbes({.avx2 = true, .avx_vnni = true}), &kProbesAvxVnni);
+  EXPECT_EQ(SelectByteProbes({.avx2 = true, .avx_vnni = true, .avx512 = true, .avx512_vnni = true}),
+            &kProbesAvx512Vnni);
 }
 
 TEST(Probes, TilesAreTheCeilingOfKernelsThatUseThem) {
