@@ -24,8 +24,8 @@ struct MakeModelOptions {
   // Of MakeModelWeights(): "fp8": E4M3 with 128x128 block scales; "bf16": the same weights, dequantised; "int4" and
   // "mxfp4": so, and their routed experts rounded to four bits in groups of 32, as compressed-tensors keeps them;
   // "int8" and "w8a8_int8": so, and linear layers rounded to eight bits by row, as compressed-tensors (all but
-  // kv_b_proj) and SGLang (all) say it; of GGUF, which has "bf16" and "mxfp4" as well: "f16", "q8_0", "q6_k", "q4_k_m", "q4_0";
-  // empty: the preset's, in GGUF "bf16"
+  // kv_b_proj) and SGLang (all) say it; of GGUF, which has "bf16" and "mxfp4" as well: "f16", "q8_0", "q6_k", "q4_k_m",
+  // "q4_0"; empty: the preset's, in GGUF "bf16"
   std::string weights = {};
   // Replace an existing checkpoint in out_dir (only a directory that holds config.json, or a GGUF file).
   bool force = false;
