@@ -14,6 +14,7 @@ using avx512::kBatchTokens;
 using avx512::kPassGroups;
 using avx512::Min;
 using avx512::StoreTotals;
+using avx512::WithNumber;
 
 static_assert(kGroupRows == kRowGroup && kVectors * kTileRows == kRowGroup, "the packed layout");
 
