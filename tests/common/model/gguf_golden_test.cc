@@ -46,7 +46,9 @@ INSTANTIATE_TEST_SUITE_P(Files, GgufGolden,
                                            GgufFile{"qwen3_q8_0", "tiny-qwen3", "q8_0"},
                                            GgufFile{"qwen3_q4_k_m", "tiny-qwen3", "q4_k_m"},
                                            GgufFile{"qwen3_q4_0", "tiny-qwen3", "q4_0"},
-                                           GgufFile{"mixtral_q6_k", "tiny-mixtral", "q6_k"}),
+                                           GgufFile{"mixtral_q6_k", "tiny-mixtral", "q6_k"},
+                                           GgufFile{"gpt_oss_mxfp4", "tiny-gpt-oss-32", "mxfp4"},
+                                           GgufFile{"minimax_q8_0", "tiny-minimax", "q8_0"}),
                          [](const auto& file) { return file.param.golden; });
 
 }  // namespace
