@@ -113,9 +113,12 @@ class DecodeServer {
 
   absl::Status Run() {
     MOE_ASSIGN_OR_RETURN(kernels_, SelectKernels(config_.int8_activations));
+    StartWorkers();
     MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::DecodeService::service_full_name(), &rpc_}}));
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
-    MOE_RETURN_IF_ERROR(BuildWorkers());
+    MOE_ASSIGN_OR_RETURN(cores_,
+                         SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kDecode, *workers_));
+    loop_options_.cores = cores_.get();
     MOE_RETURN_IF_ERROR(BuildRecorder());
     MOE_ASSIGN_OR_RETURN(
         pool_, CreatePool(config_, *weights_, workers_->domains()));  // a GPU has a place for all of its pages
@@ -144,16 +147,13 @@ class DecodeServer {
   static constexpr std::chrono::milliseconds kTick{50};
 
   // An explicit --threads is kept. With a device the CPU computes experts alone, on the role's own cores, for which the
-  // schedule is measured.
-  absl::Status BuildWorkers() {
+  // schedule is measured. Before anything uses gRPC: if one of its own threads cannot start beside these, it never
+  // shuts down.
+  void StartWorkers() {
     WorkerPool::Options options = PoolOptions(config_.cpu);
     const bool follows = config_.cpu.threads == 0 && config_.device == "none";
     if (follows) options.lent_cpus = config_.lent_cpus;
     workers_.emplace(options);
-    MOE_ASSIGN_OR_RETURN(cores_,
-                         SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kDecode, *workers_));
-    loop_options_.cores = cores_.get();
-    return absl::OkStatus();
   }
 
   absl::Status BuildRecorder() {

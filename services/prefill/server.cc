@@ -44,6 +44,7 @@ class PrefillServer {
   absl::Status Run() {
     MOE_ASSIGN_OR_RETURN(kernels_, SelectKernels(config_.int8_activations));
     kernels_.fp8_activations = config_.activations == PrefillActivations::kFp8;
+    StartWorkers();
     MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::PrefillService::service_full_name(), &rpc_}}));
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
     MOE_RETURN_IF_ERROR(BuildRunner());
@@ -68,10 +69,14 @@ class PrefillServer {
  private:
   static constexpr std::chrono::milliseconds kTick{250};
 
+  // Before anything uses gRPC: if one of its own threads cannot start beside these, it never shuts down.
+  void StartWorkers() {
+    WorkerPool::Options options = PoolOptions(config_.cpu);
+    if (config_.cpu.threads == 0) options.lent_cpus = config_.lent_cpus;  // an explicit --threads is kept
+    workers_.emplace(options);
+  }
+
   absl::Status BuildRunner() {
-    WorkerPool::Options pool_options = PoolOptions(config_.cpu);
-    if (config_.cpu.threads == 0) pool_options.lent_cpus = config_.lent_cpus;  // an explicit --threads is kept
-    workers_.emplace(pool_options);
     MOE_ASSIGN_OR_RETURN(cores_,
                          SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kPrefill, *workers_));
     model::Engine::Options options;

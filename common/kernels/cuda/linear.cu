@@ -44,6 +44,41 @@ struct Tiling : TileShape<kIsGateUp, kTheRowWarps, kTheWarpTokens, kTokenWarps, 
   static_assert(kWeightBytes % (kChunk * Shape::kThreads) == 0);
 };
 
+// Which of the lane's four rows have had NaN codes of FP8. No published weight is NaN, so it costs little to watch: an
+// instruction for two weights, where a check before each expansion would take several, and branches.
+struct NanRows {
+  uint32_t greatest[2][2] = {};  // magnitudes, [fragment][row g or g + 8]
+
+  // a: of ToFragments. Not what AddProducts makes of it: registers of an mma would need copies to live on.
+  __device__ __forceinline__ void Watch(const uint32_t (&a)[2][4]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) greatest[i / 4][i % 2] = MaxAbsBf16x2(greatest[i / 4][i % 2], a[i / 4][i % 4]);
+  }
+
+  // The sums of such rows become NaN, and the watch begins again. All lanes call it: the four of a row share its
+  // inputs.
+  template <int kTokenFragments>
+  __device__ __forceinline__ void Apply(float (&sums)[2][kTokenFragments][4]) {
+    const uint32_t all =
+        MaxAbsBf16x2(MaxAbsBf16x2(greatest[0][0], greatest[0][1]), MaxAbsBf16x2(greatest[1][0], greatest[1][1]));
+    if (__ballot_sync(kAllLanes, HasNanE4M3(all)) != 0) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t of_row = greatest[i / 2][i % 2];
+        of_row = MaxAbsBf16x2(of_row, __shfl_xor_sync(kAllLanes, of_row, 1));
+        of_row = MaxAbsBf16x2(of_row, __shfl_xor_sync(kAllLanes, of_row, 2));
+        if (!HasNanE4M3(of_row)) continue;
+#pragma unroll
+        for (int n = 0; n < kTokenFragments; ++n) {
+          sums[i / 2][n][i % 2 * 2] = sums[i / 2][n][i % 2 * 2 + 1] = __uint_as_float(0x7fc00000u);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) greatest[i / 2][i % 2] = 0;
+  }
+};
+
 // The position of chunk c among the 16 of a step, and among the 8 of a token.
 template <DType kType>
 __device__ __forceinline__ int WeightPlace(int step, int c) {

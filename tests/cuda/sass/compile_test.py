@@ -69,10 +69,10 @@ def kinds_of(source):
 
 def test_what_differs():
     assert targets() == ["80", "89", "90a", "120a"]
-    assert differing_functions("80", "89") == ["MmaE4M3", "PackE4M3"]
+    assert differing_functions("80", "89") == ["MmaE4M3", "PackE4M3", "MaxAbsBf16x2"]
     assert {"BeginKernel", "Prefetch"} <= set(differing_functions("89", "90"))
     alone = {source.stem for source in SOURCES if not are_alike(source, "80", "89")}
-    assert alone == {"fp8_inputs", "fp8_linear"}
+    assert alone == {"fp8_inputs", "fp8_linear", "linear"}
 
 
 @pytest.mark.skipif(NVCC is None, reason="no nvcc")
