@@ -65,7 +65,8 @@ class Formats:
         self.cli = find_program("--bin", pathlib.Path(settings.bin) / "moestro")
 
     def model(self, weights):
-        path = self.folder / (f"{weights}.gguf" if weights in IN_GGUF else weights)
+        name = f"tiny-{weights}" if self.settings.quick else weights
+        path = self.folder / (f"{name}.gguf" if weights in IN_GGUF else name)
         if not path.exists():
             preset = ["tiny-qwen3"] if self.settings.quick else ["qwen3-layer", "--experts", 32, "--vocab-rows", 9728]
             run("--bin", [self.cli, "make-model", "--preset", *preset, "--weights", weights, "--out", path],

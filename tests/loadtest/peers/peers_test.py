@@ -264,7 +264,7 @@ class WholeTest(unittest.TestCase):
         rows = [line for line in out.getvalue().splitlines() if line.startswith(("| fp8", "| q8_0"))]
         self.assertEqual([row.split(" | ")[:2] for row in rows],
                          [["| fp8", "as published"], ["| q8_0", "as published"], ["| q8_0", "coded"]])
-        self.assertTrue((self.folder / "models/q8_0.gguf").exists())
+        self.assertTrue((self.folder / "models/tiny-q8_0.gguf").exists())
 
     def test_formats_that_are_unknown(self):
         with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as err:
