@@ -25,6 +25,19 @@ SHARED = ("absl/strings/str_cat.h", "absl/strings/str_format.h", "absl/status/st
           *(f"moestro/v1/{name}.grpc.pb.h" for name in ("decode", "inference", "prefill", "weight_store")))
 
 
+UNITY = re.compile(r'^#include "(.*\.cc)"$', re.M)
+
+
+def commands_of(entries):
+    """{source: the compiler's command line}; of sources that are compiled together, that of all."""
+    commands = {}
+    for entry in entries:
+        file = Path(entry["file"])
+        together = UNITY.findall(file.read_text()) if "/Unity/" in entry["file"] else [file]
+        commands |= {os.path.relpath(source, REPO): entry["command"] for source in together}
+    return {path: command for path, command in commands.items() if not path.startswith(("..", "build/"))}
+
+
 def sources_to_check(sources):
     """Sources with annotations, and for each annotated header the source of its name or the first that includes it."""
     headers = [path for folder in ("common", "loadtest", "services") for path in REPO.glob(f"{folder}/**/*.h")]
@@ -60,9 +73,7 @@ def main():
         print("skipped: no clang++ (deploy/install-deps installs it)")
         return 77
     entries = json.loads((Path(sys.argv[1]) / "compile_commands.json").read_text())
-    commands = {os.path.relpath(entry["file"], REPO): entry["command"] for entry in entries}
-    commands = {path: command for path, command in commands.items() if not path.startswith(("..", "build/"))}
-
+    commands = commands_of(entries)
     sources = sources_to_check(commands)
     line = [clang, *arguments(commands[path] for path in sources), "-Wthread-safety", "-Werror=thread-safety"]
     failed = 0

@@ -2,7 +2,8 @@
 """Runs clang-tidy (.clang-tidy at the root) on the sources of common, loadtest and services, by hand: it takes seven
 minutes of two cores. Headers of gRPC and the standard library cost most of the time, so the sources of a CMake target
 are read as one: a file in BUILD_DIR/tidy that includes them. Sources whose names collide are then read one by one.
-Usage: check_tidy.py BUILD_DIR [TARGET...]; it reads BUILD_DIR's compile_commands.json. It needs clang-tidy-19."""
+Usage: check_tidy.py BUILD_DIR [TARGET...]; it reads BUILD_DIR's compile_commands.json, which must name each source: that
+of the preset debug does, of one with MOESTRO_UNITY it does not. It needs clang-tidy-19."""
 
 import json
 import os
@@ -36,6 +37,8 @@ def targets(build):
     """Of each CMake target the arguments of its C++ sources, and the sources. One of several targets counts once."""
     found, seen = {}, set()
     for entry in json.loads((build / "compile_commands.json").read_text()):
+        if "/Unity/" in entry["file"]:
+            sys.exit(f"{build} has MOESTRO_UNITY; use one without, such as build/debug (cmake --preset debug)")
         source = os.path.relpath(entry["file"], REPO)
         ours = source.startswith(FOLDERS) and not source.startswith(GCC_ONLY) and source.endswith(".cc")
         if ours and source not in seen:

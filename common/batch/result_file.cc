@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -47,7 +46,8 @@ class WholeFile {
 
  private:
   absl::Status Flush() {
-    const int error = WriteAll(descriptor_, std::exchange(piece_, {}));
+    const int error = WriteAll(descriptor_, piece_);
+    piece_.clear();
     return error == 0 ? absl::OkStatus() : Cannot(error);
   }
   absl::Status Cannot(int error_number) const {

@@ -55,7 +55,7 @@ int Depth(const ConditionalNode& node) {
   return std::max({Depth(node.condition), Depth(node.then), Depth(node.otherwise)});
 }
 
-absl::Status TooDeep(int line) { return TemplateError(line, Concat("expressions are nested over ", kMaxNesting)); }
+absl::Status NestedTooDeep(int line) { return TemplateError(line, Concat("expressions are nested over ", kMaxNesting)); }
 
 // Counts one level of recursion during its lifetime.
 class Level {
@@ -108,7 +108,7 @@ std::optional<Comparison> TakeComparison(TokenCursor& tokens) {
 template <typename Node>
 ExpressionParser::Result ExpressionParser::Make(int line, Node node) {
   const int depth = 1 + Depth(node);
-  if (depth > kMaxNesting) return TooDeep(line);
+  if (depth > kMaxNesting) return NestedTooDeep(line);
   return std::make_unique<const Expression>(Expression{line, depth, std::move(node)});
 }
 
@@ -119,7 +119,7 @@ void ExpressionParser::RecordUnknown(std::string_view kind, const std::string& n
 
 ExpressionParser::Result ExpressionParser::Parse() {
   const Level level(&nesting_);
-  if (nesting_ > kMaxRecursion) return TooDeep(tokens_.line());
+  if (nesting_ > kMaxRecursion) return NestedTooDeep(tokens_.line());
   const absl::Status unknown_before = unknown_;
   MOE_ASSIGN_OR_RETURN(ExpressionPointer value, ParseOr());
   while (tokens_.IsName("if")) {
@@ -176,7 +176,7 @@ ExpressionParser::Result ExpressionParser::ParseAnd() {
 
 ExpressionParser::Result ExpressionParser::ParseNot() {
   const Level level(&nesting_);
-  if (nesting_ > kMaxRecursion) return TooDeep(tokens_.line());
+  if (nesting_ > kMaxRecursion) return NestedTooDeep(tokens_.line());
   if (!tokens_.IsName("not")) return ParseCompare();
   const int line = tokens_.Next().line;
   MOE_ASSIGN_OR_RETURN(ExpressionPointer operand, ParseNot());
@@ -211,7 +211,7 @@ ExpressionParser::Result ExpressionParser::ParseBinary(int level) {
 
 ExpressionParser::Result ExpressionParser::ParseUnary(bool with_filter) {
   const Level level(&nesting_);
-  if (nesting_ > kMaxRecursion) return TooDeep(tokens_.line());
+  if (nesting_ > kMaxRecursion) return NestedTooDeep(tokens_.line());
   ExpressionPointer value;
   if (tokens_.IsOperator("-") || tokens_.IsOperator("+")) {
     const LexerToken& sign = tokens_.Next();

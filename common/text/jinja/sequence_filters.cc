@@ -254,7 +254,7 @@ Result SumFilter(const Value& self, Args args, Budget& budget) {
   return sum;
 }
 
-constexpr Function kFilters[] = {
+constexpr Function kSequenceFilters[] = {
     {"dictsort", {"case_sensitive", "by", "reverse"}, DictSortFilter},
     {"first", {}, FirstFilter},
     {"items", {}, ItemsFilter},
@@ -276,6 +276,6 @@ constexpr Function kFilters[] = {
 
 }  // namespace
 
-std::span<const Function> SequenceFilters() { return kFilters; }
+std::span<const Function> SequenceFilters() { return kSequenceFilters; }
 
 }  // namespace moestro::text::jinja

@@ -190,7 +190,7 @@ Result FormatFilter(const Value& self, Args args, Budget& budget) {
   return Value(std::move(out));
 }
 
-constexpr Function kFilters[] = {
+constexpr Function kTextFilters[] = {
     {"capitalize", {}, ConvertFilter<Capitalize>},
     {"format", {}, FormatFilter, 0},
     {"indent", {"width", "first", "blank"}, IndentFilter},
@@ -205,6 +205,6 @@ constexpr Function kFilters[] = {
 
 }  // namespace
 
-std::span<const Function> TextFilters() { return kFilters; }
+std::span<const Function> TextFilters() { return kTextFilters; }
 
 }  // namespace moestro::text::jinja

@@ -10,7 +10,7 @@ namespace moestro::prefill {
 namespace {
 
 // How often a waiting thread looks whether the run has been given up.
-constexpr std::chrono::milliseconds kPoll{10};
+constexpr std::chrono::milliseconds kStopPoll{10};
 
 }  // namespace
 
@@ -62,7 +62,7 @@ absl::Status Exchanges::WaitFor(int64_t exchange, device::Stream& compute, const
     const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return !status_.ok() || std::ssize(done_) > exchange;
     };
-    while (!changed_.wait_for(lock, kPoll, over)) {
+    while (!changed_.wait_for(lock, kStopPoll, over)) {
       if (stopped) return absl::CancelledError("the run has been given up");
     }
     if (std::ssize(done_) <= exchange) return status_;

@@ -16,15 +16,13 @@
 namespace moestro::router {
 namespace {
 
-constexpr std::string_view kPath = "/v1/batches/";
+constexpr std::string_view kBatchPath = "/v1/batches/";
 constexpr size_t kBatchesOfAPage = 20;
-constexpr size_t kMostOfAPage = 100;
+constexpr size_t kMostBatchesOfAPage = 100;
 // OpenAI's bounds of metadata.
 constexpr size_t kMostMetadata = 16;
 constexpr size_t kMaxMetadataKey = 64;
 constexpr size_t kMaxMetadataValue = 512;
-
-const std::string& TenantName(Response& response) { return response.call().tenant()->name(); }
 
 absl::StatusOr<OrderedJson> ReadMetadata(std::string_view body) {
   MOE_ASSIGN_OR_RETURN(const OrderedJson json, text::ParseOrderedJsonObject(body, ""));
@@ -68,32 +66,32 @@ absl::Status HandleCreateBatch(const HttpApi& api, const HttpRequest& request, R
   MOE_RETURN_IF_ERROR(status);
   MOE_ASSIGN_OR_RETURN(OrderedJson metadata, ReadMetadata(body));
   MOE_ASSIGN_OR_RETURN(const BatchRecord batch,
-                       batches->Create(TenantName(response), input, endpoint, std::move(metadata)));
+                       batches->Create(response.tenant_name(), input, endpoint, std::move(metadata)));
   return response.SendJson(200, Dump(batch.ToJson()));
 }
 
 absl::Status HandleListBatches(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
-  MOE_ASSIGN_OR_RETURN(const PageQuery query, ParsePageQuery(request.head.query, kBatchesOfAPage, kMostOfAPage));
+  MOE_ASSIGN_OR_RETURN(const PageQuery query, ParsePageQuery(request.head.query, kBatchesOfAPage, kMostBatchesOfAPage));
   std::vector<OrderedJson> objects;
-  for (const BatchRecord& batch : batches->List(TenantName(response))) objects.push_back(batch.ToJson());
+  for (const BatchRecord& batch : batches->List(response.tenant_name())) objects.push_back(batch.ToJson());
   return response.SendJson(200, Dump(Page(std::move(objects), query)));
 }
 
 absl::Status HandleBatch(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
   MOE_ASSIGN_OR_RETURN(const BatchRecord batch,
-                       batches->Find(TenantName(response), request.head.path.substr(kPath.size())));
+                       batches->Find(response.tenant_name(), request.head.path.substr(kBatchPath.size())));
   return response.SendJson(200, Dump(batch.ToJson()));
 }
 
 absl::Status HandleCancelBatch(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
   constexpr std::string_view kCancel = "/cancel";
-  std::string id = request.head.path.substr(kPath.size());
+  std::string id = request.head.path.substr(kBatchPath.size());
   if (!id.ends_with(kCancel)) return absl::NotFoundError("there is POST /v1/batches/{id}/cancel only");
   id.resize(id.size() - kCancel.size());
-  MOE_ASSIGN_OR_RETURN(const BatchRecord batch, batches->Cancel(TenantName(response), id));
+  MOE_ASSIGN_OR_RETURN(const BatchRecord batch, batches->Cancel(response.tenant_name(), id));
   return response.SendJson(200, Dump(batch.ToJson()));
 }
 

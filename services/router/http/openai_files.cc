@@ -22,13 +22,11 @@
 namespace moestro::router {
 namespace {
 
-constexpr std::string_view kPath = "/v1/files/";
-constexpr size_t kMostOfAPage = 10'000;
+constexpr std::string_view kFilePath = "/v1/files/";
+constexpr size_t kMostFilesOfAPage = 10'000;
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
-const std::string& TenantName(Response& response) { return response.call().tenant()->name(); }
-
-std::string IdOf(const HttpRequest& request) { return request.head.path.substr(kPath.size()); }
+std::string IdOf(const HttpRequest& request) { return request.head.path.substr(kFilePath.size()); }
 
 struct Upload {
   std::string name;
@@ -84,15 +82,15 @@ absl::StatusOr<Batches*> BatchesOf(const HttpApi& api) {
 absl::Status HandleUploadFile(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
   MOE_ASSIGN_OR_RETURN(const Upload upload, ReadUpload(request));
-  MOE_ASSIGN_OR_RETURN(const StoredFile file, batches->AddFile(TenantName(response), upload.name, upload.contents));
+  MOE_ASSIGN_OR_RETURN(const StoredFile file, batches->AddFile(response.tenant_name(), upload.name, upload.contents));
   return response.SendJson(200, Dump(file.ToJson()));
 }
 
 absl::Status HandleListFiles(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
-  MOE_ASSIGN_OR_RETURN(const PageQuery query, ParsePageQuery(request.head.query, kMostOfAPage, kMostOfAPage));
+  MOE_ASSIGN_OR_RETURN(const PageQuery query, ParsePageQuery(request.head.query, kMostFilesOfAPage, kMostFilesOfAPage));
   std::vector<OrderedJson> objects;
-  for (const StoredFile& file : batches->files().List(TenantName(response))) {
+  for (const StoredFile& file : batches->files().List(response.tenant_name())) {
     if (query.purpose.empty() || query.purpose == file.purpose) objects.push_back(file.ToJson());
   }
   return response.SendJson(200, Dump(Page(std::move(objects), query)));
@@ -104,9 +102,9 @@ absl::Status HandleFile(const HttpApi& api, const HttpRequest& request, Response
   std::string id = IdOf(request);
   const bool contents = id.ends_with(kContent);
   if (contents) id.resize(id.size() - kContent.size());
-  MOE_ASSIGN_OR_RETURN(const StoredFile file, batches->files().Find(TenantName(response), id));
+  MOE_ASSIGN_OR_RETURN(const StoredFile file, batches->files().Find(response.tenant_name(), id));
   if (!contents) return response.SendJson(200, Dump(file.ToJson()));
-  const std::string tenant = TenantName(response);
+  const std::string tenant = response.tenant_name();
   MOE_RETURN_IF_ERROR(api.downloads->Begin(tenant));
   const absl::Cleanup end = [&] { api.downloads->End(tenant); };
   return SendContents(batches->files().PathOf(id), response);
@@ -115,7 +113,7 @@ absl::Status HandleFile(const HttpApi& api, const HttpRequest& request, Response
 absl::Status HandleDeleteFile(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
   const std::string id = IdOf(request);
-  MOE_RETURN_IF_ERROR(batches->RemoveFile(TenantName(response), id));
+  MOE_RETURN_IF_ERROR(batches->RemoveFile(response.tenant_name(), id));
   return response.SendJson(200, Dump({{"id", id}, {"object", "file"}, {"deleted", true}}));
 }
 

@@ -2,12 +2,16 @@
 
 #include <utility>
 
+#include "services/router/access/tenant.h"
+
 namespace moestro::router {
 namespace {
 
 absl::Status Gone() { return absl::CancelledError("the client went away"); }
 
 }  // namespace
+
+const std::string& Response::tenant_name() const { return call_.tenant()->name(); }
 
 absl::Status Response::PushLocked(std::string piece) {
   if (!open_) return Gone();

@@ -53,6 +53,8 @@ class Response {
 
   // What the calls to roles on behalf of this request inherit.
   ClientCall& call() { return call_; }
+  // Of whoever sent the request; known once its key has been checked.
+  const std::string& tenant_name() const;
 
   // For the connection. -------------------------------------------------------------------------------------------
 

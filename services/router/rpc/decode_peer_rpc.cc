@@ -8,7 +8,7 @@
 namespace moestro::router {
 namespace {
 
-constexpr char kPeer[] = "decode";
+constexpr char kDecodeName[] = "decode";
 
 class RpcDecodeSession final : public DecodeSession {
  public:
@@ -90,7 +90,7 @@ class RpcDecodeSession final : public DecodeSession {
   absl::Status Finish() {
     finished_ = true;
     const grpc::Status status = stream_->Finish();
-    return status.ok() ? EndedEarly(kPeer) : call_.Result(status, kPeer);
+    return status.ok() ? EndedEarly(kDecodeName) : call_.Result(status, kDecodeName);
   }
 
   CallTimes& times_;

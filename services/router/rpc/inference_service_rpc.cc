@@ -69,10 +69,10 @@ text::Chat TakeChat(v1::Chat& chat) {
 
 PlainText TakeText(std::string& text) { return {std::move(text)}; }
 
-TokenList FromProto(const v1::TokenIds& ids) { return {ids.ids().begin(), ids.ids().end()}; }
+TokenList TokensOf(const v1::TokenIds& ids) { return {ids.ids().begin(), ids.ids().end()}; }
 
 absl::StatusOr<std::optional<PromptWay>> ReadWay(v1::PromptWay way) {
-  const std::optional<PromptWay> known = moestro::FromProto(way);
+  const std::optional<PromptWay> known = FromProto(way);
   if (!known && way != v1::PROMPT_WAY_UNSPECIFIED) return absl::InvalidArgumentError("way: unknown");
   return known;
 }
@@ -81,7 +81,7 @@ absl::StatusOr<GenerateInput> ReadGenerate(grpc::ByteBuffer bytes, const ServedM
   MOE_ASSIGN_OR_RETURN(auto request, ParseBounded<v1::GenerateRequest>(std::move(bytes), model));
   GenerateInput input;
   if (request.has_prompt()) input.prompt = TakeText(*request.mutable_prompt());
-  if (request.has_token_ids()) input.prompt = FromProto(request.token_ids());
+  if (request.has_token_ids()) input.prompt = TokensOf(request.token_ids());
   if (request.has_chat()) input.prompt = TakeChat(*request.mutable_chat());
   input.max_tokens = request.max_tokens();
   if (request.has_temperature()) input.temperature = request.temperature();
@@ -97,11 +97,11 @@ absl::StatusOr<GenerateInput> ReadGenerate(grpc::ByteBuffer bytes, const ServedM
   if (request.has_presence_penalty()) input.presence_penalty = request.presence_penalty();
   if (request.has_frequency_penalty()) input.frequency_penalty = request.frequency_penalty();
   if (request.has_repetition_penalty()) input.repetition_penalty = request.repetition_penalty();
-  input.logit_bias = moestro::FromProto(request.logit_bias());
+  input.logit_bias = FromProto(request.logit_bias());
   input.top_logprobs = request.top_logprobs();
   input.keep_special_tokens = request.keep_special_tokens();
   input.request_id = request.request_id();
-  input.constraint = moestro::FromProto(request.constraint());
+  input.constraint = FromProto(request.constraint());
   MOE_ASSIGN_OR_RETURN(input.way, ReadWay(request.way()));
   return input;
 }
@@ -111,7 +111,7 @@ absl::StatusOr<ScoreInput> ReadScore(grpc::ByteBuffer bytes, const ServedModel& 
   ScoreInput input{.text = {}, .top = request.top()};
   MOE_ASSIGN_OR_RETURN(input.way, ReadWay(request.way()));
   if (request.has_text()) input.text = TakeText(*request.mutable_text());
-  if (request.has_token_ids()) input.text = FromProto(request.token_ids());
+  if (request.has_token_ids()) input.text = TokensOf(request.token_ids());
   return input;
 }
 

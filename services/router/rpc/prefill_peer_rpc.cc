@@ -10,18 +10,18 @@
 namespace moestro::router {
 namespace {
 
-constexpr char kPeer[] = "prefill";
+constexpr char kPrefillName[] = "prefill";
 
-v1::RunRequest ToProto(const PrefillRequest& job) {
+v1::RunRequest RunRequestOf(const PrefillRequest& job) {
   v1::RunRequest request;
   request.set_request_id(job.request_id);
   request.mutable_token_ids()->Add(job.tokens.begin(), job.tokens.end());
-  *request.mutable_lease() = moestro::ToProto(job.lease);
+  *request.mutable_lease() = ToProto(job.lease);
   request.set_prompt_tokens(job.prompt_tokens);
-  *request.mutable_sampling() = moestro::ToProto(job.sampling);
+  *request.mutable_sampling() = ToProto(job.sampling);
   request.mutable_stop_ids()->Add(job.stop_ids.begin(), job.stop_ids.end());
   request.set_whole_machine(job.whole_machine);
-  if (job.way) request.set_way(moestro::ToProto(*job.way));
+  if (job.way) request.set_way(ToProto(*job.way));
   request.set_way_required(job.way_required);
   return request;
 }
@@ -51,24 +51,24 @@ absl::Status RpcPrefillPeer::Call(const v1::RunRequest& request, OnReply on_repl
   while (stopped.ok() && reader->Read(&reply)) stopped = on_reply(reply);
   if (!stopped.ok()) call.context()->TryCancel();
   const grpc::Status status = reader->Finish();
-  return stopped.ok() ? call.Result(status, kPeer) : stopped;
+  return stopped.ok() ? call.Result(status, kPrefillName) : stopped;
 }
 
 absl::StatusOr<PrefilledPrompt> RpcPrefillPeer::Run(const PrefillRequest& job, PrefillProgressFn progress) {
   std::optional<PrefilledPrompt> prompt;
-  const absl::Status status = Call(ToProto(job), [&](const v1::RunResponse& reply) {
+  const absl::Status status = Call(RunRequestOf(job), [&](const v1::RunResponse& reply) {
     if (reply.has_first_token()) prompt = {FromProto(reply.first_token()), reply.fp8_activations()};
     if (!reply.has_progress()) return absl::OkStatus();
     return progress(FromProto(reply.progress()));
   });
   // Once the token is here the pages are complete, even if prefill died right after it.
   if (prompt) return *prompt;
-  return status.ok() ? EndedEarly(kPeer) : status;
+  return status.ok() ? EndedEarly(kPrefillName) : status;
 }
 
 absl::Status RpcPrefillPeer::Score(const PrefillRequest& job, uint32_t top, PrefillProgressFn progress,
                                    ScoresFn scores) {
-  v1::RunRequest request = ToProto(job);
+  v1::RunRequest request = RunRequestOf(job);
   request.mutable_score()->set_top(top);
   return Call(request, [&](const v1::RunResponse& reply) {
     if (reply.has_progress()) return progress(FromProto(reply.progress()));
