@@ -55,7 +55,9 @@ int Depth(const ConditionalNode& node) {
   return std::max({Depth(node.condition), Depth(node.then), Depth(node.otherwise)});
 }
 
-absl::Status NestedTooDeep(int line) { return TemplateError(line, Concat("expressions are nested over ", kMaxNesting)); }
+absl::Status NestedTooDeep(int line) {
+  return TemplateError(line, Concat("expressions are nested over ", kMaxNesting));
+}
 
 // Counts one level of recursion during its lifetime.
 class Level {
