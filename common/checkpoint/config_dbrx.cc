@@ -7,7 +7,7 @@ namespace {
 // What DBRX's implementation does and its config does not say.
 constexpr double kLayerNormEps = 1e-5;
 
-void ReadAttention(text::JsonFields& config, weights::ModelSpec* spec) {
+void ReadDbrxAttention(text::JsonFields& config, weights::ModelSpec* spec) {
   text::JsonFields attention = config.Sub("attn_config");
   spec->num_kv_heads = attention.Int("kv_n_heads", 1, kMaxHeads);
   if (spec->num_heads % spec->num_kv_heads != 0) {
@@ -30,7 +30,7 @@ void ReadAttention(text::JsonFields& config, weights::ModelSpec* spec) {
   }
 }
 
-void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
+void ReadDbrxExperts(text::JsonFields& config, weights::ModelSpec* spec) {
   text::JsonFields experts = config.Sub("ffn_config");
   experts.Sub("ffn_act_fn").OneOf("name", {"silu"});
   spec->moe_intermediate_size = experts.Int("ffn_hidden_size", 1, kMaxIntermediate);
@@ -57,8 +57,8 @@ void ReadDbrx(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->layer_norms = 1;
   spec->rms_norm_eps = kLayerNormEps;
   config.OnlyBool("tie_word_embeddings", false);
-  ReadAttention(config, spec);
-  ReadExperts(config, spec);
+  ReadDbrxAttention(config, spec);
+  ReadDbrxExperts(config, spec);
 }
 
 }  // namespace moestro::checkpoint

@@ -6,7 +6,7 @@
 namespace moestro::checkpoint {
 namespace {
 
-void ReadAttention(text::JsonFields& config, weights::ModelSpec* spec) {
+void ReadDeepSeekAttention(text::JsonFields& config, weights::ModelSpec* spec) {
   // Null or 0: queries come straight from the hidden state.
   const auto rank = config.object().find("q_lora_rank");
   const bool has_rank = rank == config.object().end() || !rank->is_null();
@@ -55,7 +55,7 @@ void ReadSoftmaxRouter(text::JsonFields& config, weights::ModelSpec* spec) {
 }
 
 // Choices that these families have always made alike; a config may leave them out.
-void CheckFixedChoices(text::JsonFields& config) {
+void CheckDeepSeekChoices(text::JsonFields& config) {
   config.OnlyBool("rope_interleave", true);
   if (config.IntOr("moe_layer_freq", 1, 0, kMaxLayers) != 1)
     config.Unsupported("moe_layer_freq", "only 1 is supported");
@@ -104,8 +104,8 @@ void ReadSigmoidExperts(text::JsonFields& config, weights::ModelSpec* spec) {
 }
 
 void ReadDeepSeek(text::JsonFields& config, weights::ModelSpec* spec) {
-  CheckFixedChoices(config);
-  ReadAttention(config, spec);
+  CheckDeepSeekChoices(config);
+  ReadDeepSeekAttention(config, spec);
   CheckAttentionShape(config, *spec);
   if (std::string_view(spec->family) != "deepseek_v2") return ReadSigmoidExperts(config, spec);
   ReadMlps(config, spec);

@@ -43,7 +43,7 @@ void ReadWindows(text::JsonFields& config, weights::ModelSpec* spec) {
   if (has_windows) spec->sliding_window = config.Int("sliding_window", 1, kMaxPositions);
 }
 
-void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
+void ReadGptOssExperts(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->moe_intermediate_size = config.Int("intermediate_size", 1, kMaxIntermediate);
   spec->num_experts = config.Int("num_local_experts", 1, kMaxExperts);
   // The softmax over the chosen logits is that over all, divided by the sum of the chosen.
@@ -64,7 +64,7 @@ void ReadGptOss(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->attention_sinks = 1;
   spec->qkv_biases = spec->output_bias = config.BoolOr("attention_bias", true) ? 1 : 0;
   ReadWindows(config, spec);
-  ReadExperts(config, spec);
+  ReadGptOssExperts(config, spec);
   CheckExpertCounts(config, "num_local_experts", *spec);
 }
 

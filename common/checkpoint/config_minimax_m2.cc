@@ -6,7 +6,7 @@ namespace moestro::checkpoint {
 namespace {
 
 // Choices that the family has always made alike; a config may leave them out.
-void CheckFixedChoices(text::JsonFields& config) {
+void CheckMiniMaxChoices(text::JsonFields& config) {
   config.OneOf("scoring_func", {"sigmoid"});
   config.OnlyBool("use_routing_bias", true);
   config.OnlyBool("use_qk_norm", true);
@@ -32,7 +32,7 @@ void ReadRotation(text::JsonFields& config, weights::ModelSpec* spec) {
   }
 }
 
-void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
+void ReadMiniMaxExperts(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->moe_intermediate_size = config.Int("intermediate_size", 1, kMaxIntermediate);
   spec->num_experts = config.Int("num_local_experts", 1, kMaxExperts);
   spec->norm_topk_prob = 1;
@@ -42,11 +42,11 @@ void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
 }  // namespace
 
 void ReadMiniMaxM2(text::JsonFields& config, weights::ModelSpec* spec) {
-  CheckFixedChoices(config);
+  CheckMiniMaxChoices(config);
   ReadGroupedQueries(config, spec);
   spec->norms_of_all_heads = 1;
   ReadRotation(config, spec);
-  ReadExperts(config, spec);
+  ReadMiniMaxExperts(config, spec);
   CheckExpertCounts(config, "num_local_experts", *spec);
 }
 

@@ -14,7 +14,7 @@ void CheckWindow(text::JsonFields& config, const weights::ModelSpec& spec) {
   }
 }
 
-void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
+void ReadMixtralExperts(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->moe_intermediate_size = config.Int("intermediate_size", 1, kMaxIntermediate);
   spec->num_experts = config.Int("num_local_experts", 1, kMaxExperts);
   spec->softmax_router = 1;
@@ -27,7 +27,7 @@ void ReadMixtral(text::JsonFields& config, weights::ModelSpec* spec) {
   ReadGroupedQueries(config, spec);
   spec->heads_without_norms = 1;
   CheckWindow(config, *spec);
-  ReadExperts(config, spec);
+  ReadMixtralExperts(config, spec);
   CheckExpertCounts(config, "num_local_experts", *spec);
 }
 

@@ -44,7 +44,7 @@ void ReadDenseLayers(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->intermediate_size = config.Int("intermediate_size", 1, kMaxIntermediate);
 }
 
-void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
+void ReadQwenExperts(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->moe_intermediate_size = config.Int("moe_intermediate_size", 1, kMaxIntermediate);
   spec->num_experts = config.Int("num_experts", 1, kMaxExperts);
   spec->softmax_router = 1;
@@ -57,7 +57,7 @@ void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
 void ReadQwen(text::JsonFields& config, weights::ModelSpec* spec) {
   ReadGroupedQueries(config, spec);
   config.OnlyBool("use_sliding_window", false);
-  ReadExperts(config, spec);
+  ReadQwenExperts(config, spec);
   CheckExpertCounts(config, "num_experts", *spec);
 }
 

@@ -17,6 +17,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "smoke: in the first tier of tests/run, which leaves out all others")
+    config.addinivalue_line("markers", "serial: needs the machine for itself; runs after all others, alone")
     config.addinivalue_line("markers", "no_sanitizer(reason): cannot hold in binaries with a sanitizer")
     if config.getoption("--sanitizer"):
         node_library.SLOWNESS = 10

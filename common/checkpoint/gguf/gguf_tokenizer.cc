@@ -21,7 +21,6 @@ using nlohmann::json;
 
 constexpr std::string_view kModel = "tokenizer.ggml.model";
 constexpr std::string_view kPre = "tokenizer.ggml.pre";
-constexpr std::string_view kMerges = "tokenizer.ggml.merges";
 constexpr std::string_view kAddSpacePrefix = "tokenizer.ggml.add_space_prefix";
 constexpr std::string_view kRemoveExtraSpaces = "tokenizer.ggml.remove_extra_whitespaces";
 
@@ -192,7 +191,7 @@ absl::StatusOr<GgufTokenizer> SentencePiece(const GgufMetadata& metadata, const 
   }
   MOE_ASSIGN_OR_RETURN(const bool prefix, FlagOr(metadata, kAddSpacePrefix, true));
   // A file that was made from a tokenizer.json has its merges. Its scores may be placeholders.
-  MOE_ASSIGN_OR_RETURN(const std::vector<GgufMerge> merges, metadata.Has(kMerges)
+  MOE_ASSIGN_OR_RETURN(const std::vector<GgufMerge> merges, metadata.Has(kGgufMerges)
                                                                 ? ReadGgufMerges(metadata, vocabulary)
                                                                 : MergesOfGgufScores(metadata, vocabulary));
   json document = Document(vocabulary, merges);

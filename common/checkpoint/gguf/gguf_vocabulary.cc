@@ -12,7 +12,6 @@
 namespace moestro::checkpoint {
 namespace {
 
-constexpr std::string_view kMerges = "tokenizer.ggml.merges";
 constexpr std::string_view kScores = "tokenizer.ggml.scores";
 
 // Published vocabularies have 32,000 to 200,000 tokens.
@@ -85,9 +84,9 @@ absl::StatusOr<GgufVocabulary> ReadGgufVocabulary(const GgufMetadata& metadata, 
 }
 
 absl::StatusOr<std::vector<GgufMerge>> ReadGgufMerges(const GgufMetadata& metadata, const GgufVocabulary& vocabulary) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<std::string>* const texts, metadata.Texts(kMerges));
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::string>* const texts, metadata.Texts(kGgufMerges));
   if (texts->size() > kMaxMerges) {
-    return metadata.Wrong(kMerges, text::Concat(texts->size(), " merges: at most ", kMaxMerges));
+    return metadata.Wrong(kGgufMerges, text::Concat(texts->size(), " merges: at most ", kMaxMerges));
   }
   std::vector<GgufMerge> merges;
   merges.reserve(texts->size());
@@ -95,13 +94,14 @@ absl::StatusOr<std::vector<GgufMerge>> ReadGgufMerges(const GgufMetadata& metada
     const std::string_view merge = (*texts)[i];
     const size_t space = merge.find(' ');
     if (space == std::string_view::npos || merge.find(' ', space + 1) != std::string_view::npos) {
-      return metadata.Wrong(kMerges, text::Concat(Entry(i, merge), " must be two tokens with a space between them"));
+      return metadata.Wrong(kGgufMerges,
+                            text::Concat(Entry(i, merge), " must be two tokens with a space between them"));
     }
     const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
     for (const std::string& part : {std::string(left), std::string(right), text::Concat(left, right)}) {
       if (vocabulary.ids.contains(part)) continue;
-      return metadata.Wrong(kMerges, text::Concat(Entry(i, merge), ": ", text::Quoted(part), " is not in ", kGgufTokens,
-                                                  kPutTokenizerBeside));
+      return metadata.Wrong(kGgufMerges, text::Concat(Entry(i, merge), ": ", text::Quoted(part), " is not in ",
+                                                      kGgufTokens, kPutTokenizerBeside));
     }
     merges.push_back({vocabulary.ids.at(left), vocabulary.ids.at(right)});
   }

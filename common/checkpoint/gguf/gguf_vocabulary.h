@@ -13,6 +13,7 @@
 namespace moestro::checkpoint {
 
 inline constexpr std::string_view kGgufTokens = "tokenizer.ggml.tokens";
+inline constexpr std::string_view kGgufMerges = "tokenizer.ggml.merges";
 inline constexpr std::string_view kGgufTokenTypes = "tokenizer.ggml.token_type";
 
 // What a user can do where a file's own tokenizer cannot be used: ends messages.

@@ -16,7 +16,7 @@ using device::Device;
 // Copied between two signs of life.
 constexpr int64_t kChunkBytes = int64_t{64} << 20;
 constexpr int64_t kCheckedBytes = int64_t{64} << 10;
-constexpr double kSleepSeconds = 50e-6;
+constexpr double kReaderSleepSeconds = 50e-6;
 constexpr int64_t kSlotBytes = 64;  // of the region, through which no data go
 
 }  // namespace
@@ -82,7 +82,7 @@ class PeerCommunicator final : public Communicator {
     // From here on nobody begins to read this rank's memory; who has begun will end.
     PeerGroup::Member& self = member(rank());
     self.closed = true;
-    while (self.readers > 0) clock_.SleepUntil(clock_.Now() + kSleepSeconds);
+    while (self.readers > 0) clock_.SleepUntil(clock_.Now() + kReaderSleepSeconds);
     return failure_;
   }
 

@@ -7,7 +7,7 @@ namespace moestro::experts {
 namespace {
 
 // Smaller gains are rounding errors of sums.
-constexpr double kLeastGain = 1e-12;
+constexpr double kLeastMakespanGain = 1e-12;
 
 double On(const ExpertSeconds& seconds, Domain domain) {
   return domain == Domain::kGpu ? seconds.gpu : domain == Domain::kCpu ? seconds.cpu : seconds.near;
@@ -107,7 +107,7 @@ bool TriDomainScheduler::Improve(const DomainState& state, DomainPlan& plan) {
     const std::pair after = {ends_.MakespanAfter(seconds_[i], place, from, to), On(seconds_[i], to)};
     if (best == Domain::kNone || after < least) std::tie(best, least) = std::pair(to, after);
   }
-  if (least.first >= ends_.Makespan() * (1 - kLeastGain)) return false;
+  if (least.first >= ends_.Makespan() * (1 - kLeastMakespanGain)) return false;
   ends_.Move(seconds_[i], place, from, best);
   plan.domains[i] = best;
   return true;
@@ -136,7 +136,7 @@ void MostRowsToGpu::Plan(const DomainState& state, DomainPlan& plan) {
     const auto i = static_cast<size_t>(expert);
     ends_.Move(seconds_[i], state.places[i], other_, Domain::kGpu);
     ++loads;
-    if (ends_.Makespan() < least * (1 - kLeastGain)) {
+    if (ends_.Makespan() < least * (1 - kLeastMakespanGain)) {
       least = ends_.Makespan();
       best = loads;
     }
