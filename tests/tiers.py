@@ -107,9 +107,10 @@ class Steps:
         return "\n".join(f"{what:32}{wall:>8}{cpu:>8}" for what, wall, cpu in rows)
 
 
-def pytest_command(build, report, *options):
+def pytest_command(build, report, where, *options):
+    """`where` comes first: pytest takes the first word that is no option for a path, and reads its conftest.py."""
     sanitizer = ["--sanitizer"] if build.name == "asan" else []
-    return [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--bin", build / "bin", *sanitizer,
+    return [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", *where, "--bin", build / "bin", *sanitizer,
             "--junitxml", report, *options]
 
 
@@ -132,13 +133,13 @@ def integration_tests(steps, build, reports, where, mark):
     at_once = ["-n", NODES, "--dist", "loadfile"] if build.name != "asan" else []
     marks = f"({mark}) and " if mark else ""
     return steps.run("integration tests", ["bash", "-c", '"$@" || [ $? = 5 ]', "bash", *pytest_command(
-        build, reports / "integration.xml", "-m", f"{marks}not serial", *at_once, *where)])
+        build, reports / "integration.xml", where, "-m", f"{marks}not serial", *at_once)])
 
 
 def serial_tests(steps, build, reports, where, mark):
     marks = f"({mark}) and " if mark else ""
     return steps.run("integration tests, alone", ["bash", "-c", '"$@" || [ $? = 5 ]', "bash", *pytest_command(
-        build, reports / "integration_serial.xml", "-m", f"{marks}serial", *where)])
+        build, reports / "integration_serial.xml", where, "-m", f"{marks}serial")])
 
 
 def main():
