@@ -11,11 +11,13 @@ std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address, const std
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
   // The router retries requests, since it knows what has been emitted; gRPC must never do so.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   const bool is_role = address.starts_with("unix:");
+  // Despite its name: gRPC lets each attempt to connect take this long. A refused one fails at once.
+  const auto connect_timeout = is_role ? kRoleConnectTimeout : kNetworkConnectTimeout;
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(connect_timeout.count()));
   const Keepalive& keepalive = is_role ? kRoleKeepalive : kNetworkKeepalive;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(keepalive.interval.count()));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(keepalive.patience.count()));

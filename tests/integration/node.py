@@ -101,7 +101,7 @@ class Node:
         self.channel = grpc.insecure_channel(
             f"127.0.0.1:{self.grpc_port}",
             options=[("grpc.max_receive_message_length", 64 << 20), ("grpc.max_reconnect_backoff_ms", 200),
-                     ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 50)],
+                     ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 10000)],
         )
         self.stub = api.inference_grpc.InferenceServiceStub(self.channel)
 

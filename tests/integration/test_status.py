@@ -10,6 +10,9 @@ import pytest
 from node import HANG_SECONDS
 
 
+PATIENT = ["--timeout", 30]  # a busy machine may need longer than the second that people wait
+
+
 def metrics_flags(node, roles):
     return [word for role in roles for word in ("--metrics", f"{role}=127.0.0.1:{node.metrics_port[role]}")]
 
@@ -17,7 +20,8 @@ def metrics_flags(node, roles):
 def test_a_request_at_work(node, cli):
     call = node.stub.Generate(node.request("Hello", 20000, ignore_eos=True), timeout=HANG_SECONDS)
     next(reply for reply in call if reply.HasField("tokens"))
-    seen = json.loads(cli("status", "--run-dir", node.run_dir, *metrics_flags(node, node.metrics_port), "--json").stdout)
+    seen = json.loads(cli("status", "--run-dir", node.run_dir, *metrics_flags(node, node.metrics_port), "--json",
+                          *PATIENT).stdout)
     call.cancel()
     assert seen["requests_running"] == seen["batch_size"] == 1
     assert seen["tokens_per_second"] > 0 and seen["inter_token_latency"]["interval"]["count"] > 0
@@ -25,9 +29,10 @@ def test_a_request_at_work(node, cli):
 
 
 def test_without_metrics_there_is_still_health(node, cli):
-    shown = cli("status", "--run-dir", node.run_dir)
+    shown = cli("status", "--run-dir", node.run_dir, *PATIENT)
     assert shown.stdout.count("serving") == 4 and shown.stdout.count("none") == 4
-    seen = json.loads(cli("status", "--run-dir", node.run_dir, *metrics_flags(node, ["router"]), "--json").stdout)
+    seen = json.loads(cli("status", "--run-dir", node.run_dir, *metrics_flags(node, ["router"]), "--json",
+                          *PATIENT).stdout)
     assert seen["roles"]["router"]["metrics"] and not seen["roles"]["decode"]["metrics"]
     assert seen["kv_pages"] is None and seen["requests_waiting"] == 0
 
