@@ -1,12 +1,12 @@
 #include "common/process/process.h"
 
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <cerrno>
 #include <string>
 
 #include "common/platform/memory_fault.h"
+#include "common/telemetry/log.h"
 
 namespace moestro {
 
@@ -71,7 +71,7 @@ int ExitCode(const absl::Status& status) {
 }
 
 int ReportFatal(const absl::Status& status) {
-  spdlog::error("{}", std::string(status.message()));
+  LogError("{}", std::string(status.message()));
   return ExitCode(status);
 }
 

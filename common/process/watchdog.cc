@@ -1,7 +1,6 @@
 #include "common/process/watchdog.h"
 
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -17,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace moestro {
 namespace {
@@ -87,7 +87,7 @@ void Watchdog::Loop() {
       Look(Heartbeat::Clock::now());
       return absl::OkStatus();
     });
-    if (!status.ok()) spdlog::warn("watchdog: {}", std::string(status.message()));
+    if (!status.ok()) LogWarning("watchdog: {}", std::string(status.message()));
     lock.lock();
   } while (!ending_.wait_for(lock, kPeriod, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_; }));
 }
@@ -108,10 +108,10 @@ void Watchdog::Look(Heartbeat::Clock::time_point now) {
   if (stalled.empty() != alive_) {
     alive_ = stalled.empty();
     if (alive_) {
-      spdlog::warn("all threads make progress again");
+      LogWarning("all threads make progress again");
     } else {
-      spdlog::error("{}: no sign of life for {} s; this process's supervisor kills it now", stalled,
-                    std::chrono::duration_cast<std::chrono::seconds>(options_.stall_time).count());
+      LogError("{}: no sign of life for {} s; this process's supervisor kills it now", stalled,
+               std::chrono::duration_cast<std::chrono::seconds>(options_.stall_time).count());
     }
     if (options_.on_change) options_.on_change(alive_);
   }

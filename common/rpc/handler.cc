@@ -1,11 +1,10 @@
 #include "common/rpc/handler.h"
 
-#include <spdlog/spdlog.h>
-
 #include <chrono>
 
 #include "common/base/exceptions.h"
 #include "common/rpc/status.h"
+#include "common/telemetry/log.h"
 
 namespace moestro {
 
@@ -31,7 +30,7 @@ grpc::Status RpcMethod::Handle(const grpc::ServerContext& context, absl::Functio
   seconds_.Observe(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   if (!status.ok()) {
     failed_.Increment();
-    spdlog::debug("[{}] {} ended: {}", request_id, name_, status.ToString());
+    LogDebug("[{}] {} ended: {}", request_id, name_, status.ToString());
   }
   return ToGrpc(status);
 }

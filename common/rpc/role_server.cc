@@ -1,11 +1,10 @@
 #include "common/rpc/role_server.h"
 
-#include <spdlog/spdlog.h>
-
 #include <utility>
 
 #include "common/base/status.h"
 #include "common/platform/process_memory.h"
+#include "common/telemetry/log.h"
 
 namespace moestro {
 
@@ -55,7 +54,7 @@ void RoleServer::UpdateMemory() {
 }
 
 void RoleServer::Drain(std::chrono::seconds grace) {
-  spdlog::info("terminating: running requests may finish within {} s", grace.count());
+  LogInfo("terminating: running requests may finish within {} s", grace.count());
   rpc_->Drain(grace);
 }
 

@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace moestro {
 namespace {
@@ -132,13 +132,13 @@ void TcpListener::Accept(int listening) {
       handle_(descriptor);
       return absl::OkStatus();
     });
-    if (!handled.ok()) spdlog::error("a connection: {}", std::string(handled.message()));
+    if (!handled.ok()) LogError("a connection: {}", std::string(handled.message()));
     return;
   }
   const auto now = std::chrono::steady_clock::now();
   if (now - warned_ > std::chrono::minutes(1)) {
     warned_ = now;
-    spdlog::warn("{}: connections are refused: too few file descriptors are left (ulimit -n)", address_);
+    LogWarning("{}: connections are refused: too few file descriptors are left (ulimit -n)", address_);
   }
   if (none_left) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the connection waits meanwhile

@@ -1,12 +1,12 @@
 #include "common/rpc/weight_client.h"
 
 #include <grpcpp/client_context.h>
-#include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <utility>
 
 #include "common/rpc/channel.h"
+#include "common/telemetry/log.h"
 #include "moestro/v1/weight_store.grpc.pb.h"
 
 namespace moestro {
@@ -78,7 +78,7 @@ void WeightClient::FollowStore() {
   while (stream->Read(&reply)) {
     if (reply.state() == v1::AttachResponse::STATE_LOADING && reply.total_bytes() > 0) {
       const int64_t percent = 100 * reply.loaded_bytes() / reply.total_bytes();
-      if (percent / 10 != logged_percent / 10) spdlog::info("weights are loading: {} %", percent);
+      if (percent / 10 != logged_percent / 10) LogInfo("weights are loading: {} %", percent);
       logged_percent = percent;
     } else if (reply.state() == v1::AttachResponse::STATE_FAILED && !attached_) {
       Deliver(absl::FailedPreconditionError("weight store: " + reply.error()));
@@ -87,8 +87,7 @@ void WeightClient::FollowStore() {
       registry_.SetModelName(reply.model_name());
       Deliver(OpenSegment(reply.segment(), mapping_));
     } else if (reply.state() == v1::AttachResponse::STATE_READY && reply.fingerprint() != fingerprint_) {
-      spdlog::error("the weight store now serves other weights ({}); restart {} to use them", reply.fingerprint(),
-                    role_);
+      LogError("the weight store now serves other weights ({}); restart {} to use them", reply.fingerprint(), role_);
     }
   }
   {
@@ -97,7 +96,7 @@ void WeightClient::FollowStore() {
   }
   stream->Finish();
   if (!stopping_) {
-    spdlog::warn("the weight store is gone; keeping the mapped weights until it returns");
+    LogWarning("the weight store is gone; keeping the mapped weights until it returns");
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
 }

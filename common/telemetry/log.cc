@@ -32,4 +32,11 @@ absl::Status InitLogging(const std::string& role, const LogOptions& options) {
   return absl::OkStatus();
 }
 
+void WriteLog(LogLevel level, fmt::string_view format, fmt::format_args values) {
+  static constexpr std::array kLevels = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
+                                         spdlog::level::err};
+  const auto of_spdlog = kLevels[static_cast<size_t>(level)];
+  if (spdlog::should_log(of_spdlog)) spdlog::log(of_spdlog, spdlog::string_view_t(fmt::vformat(format, values)));
+}
+
 }  // namespace moestro

@@ -1,7 +1,5 @@
 #include "services/decode/batch_device.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -12,6 +10,7 @@
 #include "common/device/host/host_device.h"
 #include "common/engine/cuda/backend.h"
 #include "common/engine/host/host_batch.h"
+#include "common/telemetry/log.h"
 #include "services/decode/logged_pinning.h"
 
 namespace moestro::decode {
@@ -89,10 +88,10 @@ absl::Status BatchDevice::Open(const DecodeConfig& config, const weights::Weight
 
 absl::Status BatchDevice::Measure(const DecodeConfig& config) {
   const WeightPages& pages = forward_->pages();
-  spdlog::info("--batch-schedule {}: {} of {} routed experts stay on {}, {:.1f} MB of others come in each step",
-               WordOf(kBatchScheduleWords, config.batch_schedule), pages.resident(), pages.experts(),
-               config.devices == 1 ? "the device" : fmt::format("{} devices, which share each", config.devices),
-               static_cast<double>(forward_->streamed_bytes()) / 1e6);
+  LogInfo("--batch-schedule {}: {} of {} routed experts stay on {}, {:.1f} MB of others come in each step",
+          WordOf(kBatchScheduleWords, config.batch_schedule), pages.resident(), pages.experts(),
+          config.devices == 1 ? "the device" : fmt::format("{} devices, which share each", config.devices),
+          static_cast<double>(forward_->streamed_bytes()) / 1e6);
   const int64_t sequences = std::min<int64_t>(config.limits().max_batch, kMostMeasured);
   MOE_ASSIGN_OR_RETURN(const StepCosts costs, MeasureStepCosts(*forward_, sequences));
   if (config.micro_batch > 0) forward_->set_micro_batch(config.micro_batch);
@@ -101,7 +100,7 @@ absl::Status BatchDevice::Measure(const DecodeConfig& config) {
   const auto share = [&](Resource resource) {
     return 100 * forecast.busy[static_cast<size_t>(resource)] / forecast.seconds;
   };
-  spdlog::info(
+  LogInfo(
       "a step of {} sequences of 512 tokens should take {:.0f} ms: the device works {:.0f} % of it, "
       "the host's attention {:.0f} %, copies to the device {:.0f} %, copies back {:.0f} %",
       sequences, 1e3 * forecast.seconds, share(Resource::kDevice), share(Resource::kHost), share(Resource::kToDevice),

@@ -1,7 +1,5 @@
 #include "services/decode/decode_loop.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -9,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::decode {
 namespace {
@@ -191,7 +190,7 @@ bool DecodeLoop::ClaimDevice() {
   if (!claims_since_) claims_since_ = now;
   has_device_ = lent_device_->Claim();
   if (!has_device_ && now - *claims_since_ >= device_patience_) {
-    spdlog::warn("the borrower does not return the device; both now use it");
+    LogWarning("the borrower does not return the device; both now use it");
     has_device_ = true;
   }
   if (!has_device_) return false;

@@ -1,7 +1,5 @@
 #include "services/decode/decode_rpc.h"
 
-#include <spdlog/spdlog.h>
-
 #include <optional>
 #include <string>
 #include <variant>
@@ -9,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/convert.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::decode {
 namespace {
@@ -87,8 +86,8 @@ absl::Status DecodeRpc::RunSession(grpc::ServerContext& context, Stream& stream,
   request_id = request.reserve().request_id();
   MOE_RETURN_IF_ERROR(CheckWeights(request.reserve()));
   MOE_ASSIGN_OR_RETURN(const std::shared_ptr<Lease> lease, leases_.load()->Reserve(ToRequest(request.reserve())));
-  spdlog::debug("[{}] lease {:x}: {} pages, {} tokens cached", request_id, lease->kv.id, lease->kv.pages.size(),
-                lease->kv.cached_tokens);
+  LogDebug("[{}] lease {:x}: {} pages, {} tokens cached", request_id, lease->kv.id, lease->kv.pages.size(),
+           lease->kv.cached_tokens);
   const absl::Status status = RunLease(context, stream, request_id, lease);
   leases_.load()->Release(*lease);
   return status;
@@ -99,8 +98,8 @@ absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, c
   const KvLease& kv = lease->kv;
   const auto renewals = [kv, this] { return pool_.load()->Renewals(kv); };
   LeaseWatch::Entry watched(watch_, LeaseWatch::Clock::now(), renewals, [&context, &request_id, id = kv.id, this] {
-    spdlog::warn("[{}] lease {:x} was neither started nor renewed for {} s (--lease-timeout-seconds): ending it",
-                 request_id, id, lease_timeout_.count());
+    LogWarning("[{}] lease {:x} was neither started nor renewed for {} s (--lease-timeout-seconds): ending it",
+               request_id, id, lease_timeout_.count());
     context.TryCancel();
   });
   v1::SessionResponse reply;
@@ -117,11 +116,11 @@ absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, c
   }
   watched.Started();
   MOE_ASSIGN_OR_RETURN(const std::shared_ptr<TokenStream> tokens, Begin(request, lease));
-  spdlog::info("[{}] decode: {}", request_id, request.has_start() ? "after prefill" : "from the prompt");
+  LogInfo("[{}] decode: {}", request_id, request.has_start() ? "after prefill" : "from the prompt");
   int64_t sent = 0;
   const absl::Status status = Forward(context, stream, *tokens, sent);
   loop_.load()->Remove(tokens);
-  spdlog::info("[{}] decode ended after {} tokens: {}", request_id, sent, status.ToString());
+  LogInfo("[{}] decode ended after {} tokens: {}", request_id, sent, status.ToString());
   return status;
 }
 

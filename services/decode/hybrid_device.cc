@@ -1,7 +1,5 @@
 #include "services/decode/hybrid_device.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -10,6 +8,7 @@
 #include "common/device/host/host_device.h"
 #include "common/engine/cuda/backend.h"
 #include "common/engine/host/host_decode.h"
+#include "common/telemetry/log.h"
 #include "services/decode/logged_pinning.h"
 #include "services/decode/overlap/cpu_experts.h"
 #include "services/decode/overlap/measure.h"
@@ -124,7 +123,7 @@ absl::Status HybridDevice::DivideExperts(const DecodeConfig& config, const weigh
 
 void HybridDevice::LogCosts(const experts::ExpertCosts& costs, const std::string& flags, int64_t held,
                             int64_t all) const {
-  spdlog::info(
+  LogInfo(
       "{}: the device holds up to {} of {} experts; an expert of one row: {:.0f} us on the CPU ({:.0f} more for the "
       "first), {:.0f} on the device ({:.0f} more), {:.0f} to load",
       flags, held, all, 1e6 * costs.host.At(1), 1e6 * costs.host_start, 1e6 * costs.device.At(1),
@@ -151,8 +150,8 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::Weigh
     device_ = std::move(backend.device);
     compute_ = std::move(backend.compute);
     if (compute_->most_pages() < pool.geometry().page_count) {
-      spdlog::info("the device has room for {} of {} KV pages: those used last", compute_->most_pages(),
-                   pool.geometry().page_count);
+      LogInfo("the device has room for {} of {} KV pages: those used last", compute_->most_pages(),
+              pool.geometry().page_count);
     }
     // Prefill and this role write it, so it is not registered as read-only.
     page_pinning_ = PinLogged(*device_, "the KV pool", "taking over sequences is slower", pages,
@@ -191,7 +190,7 @@ void HybridDevice::LogChoice(int max_batch) const {
                              1e3 * (cut ? two : one), 1e3 * (cut ? one : two));
   }
   const LayerTimes layer = costs_->At(1);
-  spdlog::info(
+  LogInfo(
       "--device {}, --overlap {}: batches for each number of sequences: {}; a layer of one row: attention {:.0f} us, "
       "shared "
       "expert {:.0f}, routed experts {:.0f}, copies {:.0f}, waking {:.0f}",

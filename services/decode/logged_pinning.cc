@@ -1,9 +1,9 @@
 #include "services/decode/logged_pinning.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <string>
+
+#include "common/telemetry/log.h"
 
 namespace moestro::decode {
 
@@ -12,9 +12,9 @@ std::unique_ptr<device::Pinning> PinLogged(device::Device& device, const char* w
   const int64_t bytes = std::ssize(memory);
   return std::make_unique<device::Pinning>(
       device, memory.data(), bytes, options, [=](int64_t pinned, const absl::Status& status) {
-        if (status.ok()) return spdlog::info("{} of {} bytes of {} are registered for copies", pinned, bytes, what);
-        spdlog::warn("{} of {} bytes of {} are registered for copies, {}; retried later: {}", pinned, bytes, what, loss,
-                     std::string(status.message()));
+        if (status.ok()) return LogInfo("{} of {} bytes of {} are registered for copies", pinned, bytes, what);
+        LogWarning("{} of {} bytes of {} are registered for copies, {}; retried later: {}", pinned, bytes, what, loss,
+                   std::string(status.message()));
       });
 }
 

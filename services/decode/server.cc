@@ -1,7 +1,5 @@
 #include "services/decode/server.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -26,6 +24,7 @@
 #include "common/rpc/role_server.h"
 #include "common/rpc/tokenizer_client.h"
 #include "common/rpc/weight_client.h"
+#include "common/telemetry/log.h"
 #include "services/decode/batch_device.h"
 #include "services/decode/decode_loop.h"
 #include "services/decode/decode_rpc.h"
@@ -45,7 +44,7 @@ int64_t LeaseSlots(const DecodeConfig& config) { return std::max(256, 2 * config
 absl::Status RemoveDeadPools(const std::string& instance, bool poison) {
   std::vector<std::string> foreign;
   MOE_ASSIGN_OR_RETURN(const auto found, SharedMemory::List(InstancePrefix(instance) + "kv.", &foreign));
-  for (const std::string& line : foreign) spdlog::warn("{}", line);
+  for (const std::string& line : foreign) LogWarning("{}", line);
   for (const SharedMemory::Listing& object : found) {
     // The listing does not decide: another decode may have just created it.
     const absl::Status removed = kv::KvPoolMapping::RemoveOrphan(object.name, poison);
@@ -54,7 +53,7 @@ absl::Status RemoveDeadPools(const std::string& instance, bool poison) {
                                     "); choose another --instance");
     }
     MOE_RETURN_IF_ERROR(removed);
-    spdlog::info("removed {} of a predecessor", object.name);
+    LogInfo("removed {} of a predecessor", object.name);
   }
   return absl::OkStatus();
 }
@@ -63,8 +62,8 @@ absl::Status RemoveDeadPools(const std::string& instance, bool poison) {
 std::vector<NumaDomain> DomainsOfPages(int domains) {
   absl::StatusOr<std::vector<NumaDomain>> placed = DomainsToPlaceIn(domains);
   if (!placed.ok()) {
-    spdlog::warn("KV pages cannot be placed by NUMA node ({}); a container needs the capability SYS_NICE",
-                 std::string(placed.status().message()));
+    LogWarning("KV pages cannot be placed by NUMA node ({}); a container needs the capability SYS_NICE",
+               std::string(placed.status().message()));
   }
   if (!placed.ok() || placed->empty()) return std::vector<NumaDomain>(static_cast<size_t>(domains));
   return *std::move(placed);
@@ -87,8 +86,8 @@ absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& confi
   geometry.page_count = CeilDiv(tokens, geometry.page_tokens);
   // In nanoseconds, so that no other user can take the name beforehand.
   const auto epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  spdlog::info("KV pool: {} pages of {} tokens, {:.1f} MiB", geometry.page_count, geometry.page_tokens,
-               static_cast<double>(geometry.page_count * geometry.page_bytes()) / (1 << 20));
+  LogInfo("KV pool: {} pages of {} tokens, {:.1f} MiB", geometry.page_count, geometry.page_tokens,
+          static_cast<double>(geometry.page_count * geometry.page_bytes()) / (1 << 20));
   return kv::KvPool::Create(KvPoolName(config.node.instance, epoch), epoch,
                             {weights.header().fingerprint, Int8ActivationsFlag(config.int8_activations)}, geometry,
                             {.prefix_cache = config.prefix_cache,
@@ -133,7 +132,7 @@ class DecodeServer {
         static_cast<int32_t>(weights_->spec().vocab_size));
     rpc_.Serve(pool_.get(), &*leases_, &*loop_, &*grammars_, fingerprint, costs);
     server_.rpc().SetServing(true);
-    spdlog::info(
+    LogInfo(
         "ready: {} kernels, {} threads on CPUs {} ({} while prefill computes nothing) in {} NUMA domains "
         "(weights placed for {}), mode {}, batch up to {}",
         kernels_.isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
@@ -169,8 +168,8 @@ class DecodeServer {
     if (config_.device == "none") return nullptr;
     auto hybrid = HybridDevice::Create(config_, *weights_, kernels_, *workers_, *pool_, max_rows, recorder_.get());
     if (absl::IsNotFound(hybrid.status())) {
-      spdlog::warn("the CPU computes everything until this role starts again: {}",
-                   std::string(hybrid.status().message()));
+      LogWarning("the CPU computes everything until this role starts again: {}",
+                 std::string(hybrid.status().message()));
       return nullptr;
     }
     MOE_ASSIGN_OR_RETURN(hybrid_, std::move(hybrid));
@@ -206,8 +205,8 @@ class DecodeServer {
     if (recorder_ != nullptr) return {};
     const auto costs = MeasurePromptCosts(forward, loop_options_.chunks, loop_options_.max_batch, *cores_);
     if (costs.ok()) return *costs;
-    spdlog::warn("what prompts take could not be measured, so the router does not predict it: {}",
-                 std::string(costs.status().message()));
+    LogWarning("what prompts take could not be measured, so the router does not predict it: {}",
+               std::string(costs.status().message()));
     return {};
   }
 

@@ -1,7 +1,5 @@
 #include "services/decode/step_runner.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::decode {
 namespace {
@@ -143,7 +142,7 @@ std::future<void> StepRunner::FindMasks(std::span<const std::shared_ptr<Sequence
 
 void StepRunner::EndTrace() {
   const absl::Status status = trace_->End();
-  if (!status.ok() && !trace_failed_) spdlog::warn("--routing-trace: {}", std::string(status.message()));
+  if (!status.ok() && !trace_failed_) LogWarning("--routing-trace: {}", std::string(status.message()));
   trace_failed_ = !status.ok();
 }
 

@@ -1,7 +1,5 @@
 #include "services/prefill/multi_device_prefill.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::prefill {
 namespace {
@@ -129,7 +128,7 @@ absl::Status MultiDevicePrefill::Run(std::span<const model::EngineRow> rows, std
     const int64_t begin = rows[static_cast<size_t>(left.begin)].position;
     const int64_t passes = PassesOf(selected, {begin, begin + left.size()}, form);
     if (passes == 0) {
-      spdlog::info("{} tokens run on one device: they do not fit all together", left.size());
+      LogInfo("{} tokens run on one device: they do not fit all together", left.size());
       break;
     }
     const IndexRange planned = left;
@@ -203,8 +202,8 @@ void MultiDevicePrefill::Account(const DistributedPrefill& ranks, const std::vec
 bool MultiDevicePrefill::TakesTheHost(const DistributedPrefill& ranks, const absl::Status& status) {
   if (!ranks.copies_failed()) return false;
   peers_ = false;
-  spdlog::warn("devices exchange through the host's memory from now on (--device-exchange host): {}",
-               std::string(status.message()));
+  LogWarning("devices exchange through the host's memory from now on (--device-exchange host): {}",
+             std::string(status.message()));
   return idle();
 }
 
@@ -218,8 +217,8 @@ void MultiDevicePrefill::Drop(const DistributedPrefill& ranks, const absl::Statu
     names.push_back(selected[rank].device->name);
     left.push_back(std::move(selected[rank]));
   }
-  spdlog::warn("a prompt on {} devices goes on from layer {} on {}: {}", selected.size(), layer,
-               names.empty() ? "none" : absl::StrJoin(names, ", "), std::string(status.message()));
+  LogWarning("a prompt on {} devices goes on from layer {} on {}: {}", selected.size(), layer,
+             names.empty() ? "none" : absl::StrJoin(names, ", "), std::string(status.message()));
   selected = std::move(left);
 }
 

@@ -1,7 +1,5 @@
 #include "services/prefill/prefill_backends.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -19,6 +17,7 @@
 #include "common/engine/host/host_prefill.h"
 #include "common/engine/host/host_rank_kernels.h"
 #include "common/model/schema.h"
+#include "common/telemetry/log.h"
 #include "services/prefill/device_shares.h"
 #include "services/prefill/prompt_costs.h"
 
@@ -66,9 +65,9 @@ double LayerSeconds(const roofline::LayerTimes& times) {
 
 void LogFp8Inputs(const device::DeviceName& gpu, bool fp8_inputs) {
   if (fp8_inputs) {
-    return spdlog::info("prompts on {} round inputs of FP8 weights to FP8, as the checkpoint is published", gpu.Text());
+    return LogInfo("prompts on {} round inputs of FP8 weights to FP8, as the checkpoint is published", gpu.Text());
   }
-  spdlog::warn(
+  LogWarning(
       "{} does not multiply FP8 (compute capability 8.9, 9.0, or 12.0 and later): its prompts keep inputs of FP8 "
       "weights in "
       "BF16",
@@ -282,24 +281,24 @@ absl::Status PrefillBackends::CheckShortest() {
 void PrefillBackends::LogOpened() const {
   const std::vector<const Device*> devices = opened();
   const ProportionalParts parts = Parts(std::ssize(devices));
-  spdlog::info("prompts of {} tokens and more stream through {} with {} bytes{}{}: {} of {} experts of a layer fit",
-               config_.stream.from_tokens,
-               devices.size() == 1 ? std::string(devices[0]->device->name())
-                                   : absl::StrCat(devices.size(), " devices (", config_.stream.DeviceFlag(), "), each"),
-               devices[0]->device->memory_bytes(), parts.total() > parts.parts() ? ", in parts of " + Text(parts) : "",
-               devices.size() > 1 ? Text(exchange_) : "", ring_slots_, model_->segment->spec().num_experts);
+  LogInfo("prompts of {} tokens and more stream through {} with {} bytes{}{}: {} of {} experts of a layer fit",
+          config_.stream.from_tokens,
+          devices.size() == 1 ? std::string(devices[0]->device->name())
+                              : absl::StrCat(devices.size(), " devices (", config_.stream.DeviceFlag(), "), each"),
+          devices[0]->device->memory_bytes(), parts.total() > parts.parts() ? ", in parts of " + Text(parts) : "",
+          devices.size() > 1 ? Text(exchange_) : "", ring_slots_, model_->segment->spec().num_experts);
 }
 
 void PrefillBackends::LogRefused() const {
   if (opened().empty()) {
-    spdlog::warn("{} is not used, all prompts are computed in place: {}", config_.stream.DeviceFlag(),
-                 std::string(named_[0].refused.message()));
+    LogWarning("{} is not used, all prompts are computed in place: {}", config_.stream.DeviceFlag(),
+               std::string(named_[0].refused.message()));
     return;
   }
   for (const Named& each : named_) {
     if (each.refused.ok()) continue;
-    spdlog::warn("{} of {} is not used: {}", each.name.Text(), config_.stream.DeviceFlag(),
-                 std::string(each.refused.message()));
+    LogWarning("{} of {} is not used: {}", each.name.Text(), config_.stream.DeviceFlag(),
+               std::string(each.refused.message()));
   }
 }
 
@@ -324,8 +323,8 @@ void PrefillBackends::PinWeights(Device& device) const {
       *device.device, reinterpret_cast<const uint8_t*>(&header), header.total_bytes,
       device::Pinning::Options{.limit_bytes = config_.stream.pin_bytes},
       [bytes = header.total_bytes](int64_t pinned, const absl::Status& status) {
-        if (status.ok()) return spdlog::info("{} of {} bytes of the weights are registered for copies", pinned, bytes);
-        spdlog::warn(
+        if (status.ok()) return LogInfo("{} of {} bytes of the weights are registered for copies", pinned, bytes);
+        LogWarning(
             "{} of {} bytes of the weights are registered for copies, the others are copied more slowly; retried "
             "later: {}",
             pinned, bytes, std::string(status.message()));
@@ -366,9 +365,9 @@ void PrefillBackends::SetShares(const absl::StatusOr<std::vector<roofline::Layer
     if (each.opened) each.share = shares[next++];
   }
   if (std::ranges::adjacent_find(seconds, std::not_equal_to<>()) != seconds.end()) {
-    spdlog::info("{} tokens of a layer take {} s on {}: prompts are cut into parts of {} (--device-shares fixes them)",
-                 times->front().samples.back().rows, absl::StrJoin(seconds, ", "), config_.stream.DeviceFlag(),
-                 Text(ProportionalParts(shares)));
+    LogInfo("{} tokens of a layer take {} s on {}: prompts are cut into parts of {} (--device-shares fixes them)",
+            times->front().samples.back().rows, absl::StrJoin(seconds, ", "), config_.stream.DeviceFlag(),
+            Text(ProportionalParts(shares)));
   }
 }
 
@@ -392,7 +391,7 @@ absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
   if (group_ != nullptr) {
     absl::StatusOr<std::vector<roofline::LayerTimes>> all = MeasureOthers(first_times, options);
     if (!all.ok()) {
-      spdlog::warn(
+      LogWarning(
           "not every device could be measured: by default prompts are cut into equal parts (--device-shares), "
           "and what they take is predicted by the first device: {}",
           std::string(all.status().message()));

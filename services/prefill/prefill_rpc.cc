@@ -1,13 +1,12 @@
 #include "services/prefill/prefill_rpc.h"
 
-#include <spdlog/spdlog.h>
-
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/rpc/convert.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::prefill {
 namespace {
@@ -84,7 +83,7 @@ grpc::Status PrefillRpc::Run(grpc::ServerContext* context, const v1::RunRequest*
     const absl::Status status = RunQueued(*context, *request, *writer);
     if (!status.ok()) {
       metrics_.failed.Increment();
-      spdlog::info("[{}] prefill ended: {}", request->request_id(), status.ToString());
+      LogInfo("[{}] prefill ended: {}", request->request_id(), status.ToString());
     }
     return status;
   };
@@ -131,8 +130,7 @@ absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::RunRe
   metrics_.running.Set(0);
   metrics_.seconds.Observe(seconds);
   if (token.ok()) {
-    spdlog::info("[{}] prefill done: {:.3f} s after {:.3f} s in the queue", request.request_id(), seconds,
-                 queue_seconds);
+    LogInfo("[{}] prefill done: {:.3f} s after {:.3f} s in the queue", request.request_id(), seconds, queue_seconds);
     // Last: whoever reads it finds the prompt counted.
     if (*token) events.FirstToken(**token, fp8_activations);
     events.FlushScores();
@@ -180,9 +178,8 @@ absl::StatusOr<std::optional<Token>> PrefillRpc::RunNow(grpc::ServerContext& con
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<kv::LeaseWriter> lease,
                        kv::LeaseWriter::Acquire(std::move(pool), granted.slot, granted.id, std::move(granted.pages)));
   int64_t computed = lease->valid_tokens();
-  spdlog::info("[{}] prefill: {} tokens, {} of them already computed{}{}", request.request_id(),
-               request.token_ids_size(), computed, request.has_score() ? ", all scored" : "",
-               request.whole_machine() ? ", on the whole machine" : "");
+  LogInfo("[{}] prefill: {} tokens, {} of them already computed{}{}", request.request_id(), request.token_ids_size(),
+          computed, request.has_score() ? ", all scored" : "", request.whole_machine() ? ", on the whole machine" : "");
   const PrefillEvents handlers{
       .on_progress =
           [&](int64_t done, int64_t total) {

@@ -1,13 +1,12 @@
 #include "services/prefill/prefill_runner.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <string>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::prefill {
 namespace {
@@ -97,7 +96,7 @@ absl::Status PrefillRunner::Stream(std::span<const model::EngineRow> rows, model
   if (events.on_streamed) events.on_streamed(streamed_->run_counters());
   if (!stream_.trace_file.empty()) {
     const absl::Status written = streamed_->WriteTrace(stream_.trace_file);
-    if (!written.ok()) spdlog::warn("--trace-file: {}", std::string(written.message()));
+    if (!written.ok()) LogWarning("--trace-file: {}", std::string(written.message()));
   }
   return status;
 }
@@ -154,7 +153,7 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
     const std::string message(why.message());
     if (job.way_required) return absl::FailedPreconditionError(absl::StrCat("cannot be streamed: ", message));
     streams = false;
-    if (streamed_ != nullptr) spdlog::warn("[{}] continues in place, not streamed: {}", job.request_id, message);
+    if (streamed_ != nullptr) LogWarning("[{}] continues in place, not streamed: {}", job.request_id, message);
     return absl::OkStatus();
   };
   if (streams) {

@@ -1,7 +1,5 @@
 #include "services/prefill/server.h"
 
-#include <spdlog/spdlog.h>
-
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -20,6 +18,7 @@
 #include "common/rpc/role_server.h"
 #include "common/rpc/tokenizer_client.h"
 #include "common/rpc/weight_client.h"
+#include "common/telemetry/log.h"
 #include "services/prefill/metrics.h"
 #include "services/prefill/prefill_backends.h"
 #include "services/prefill/prefill_rpc.h"
@@ -56,7 +55,7 @@ class PrefillServer {
     rpc_.SetCosts(MeasuredCosts());
     rpc_.Serve(&*runner_, &*grammars_, {fingerprint, Int8ActivationsFlag(config_.int8_activations)});
     server_.rpc().SetServing(true);
-    spdlog::info(
+    LogInfo(
         "ready: {} kernels, {} threads on CPUs {} ({} while decode computes nothing) in {} NUMA domains (weights "
         "placed for {}), chunks of {} tokens, MLA form {}",
         kernels_.isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
@@ -108,8 +107,8 @@ class PrefillServer {
       if (measured.ok()) {
         costs.insert(costs.end(), measured->begin(), measured->end());
       } else {
-        spdlog::warn("what prompts take {} could not be measured, so the router does not predict it: {}", how,
-                     std::string(measured.status().message()));
+        LogWarning("what prompts take {} could not be measured, so the router does not predict it: {}", how,
+                   std::string(measured.status().message()));
       }
     };
     add("in place", MeasureInPlace(config_.mla_form, *engine_, *cores_));

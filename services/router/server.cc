@@ -1,7 +1,6 @@
 #include "services/router/server.h"
 
 #include <malloc.h>
-#include <spdlog/spdlog.h>
 
 #include <array>
 #include <atomic>
@@ -20,6 +19,7 @@
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/rpc/role_server.h"
+#include "common/telemetry/log.h"
 #include "services/router/access/access_control.h"
 #include "services/router/admission/admission.h"
 #include "services/router/admission/path_policy.h"
@@ -141,7 +141,7 @@ class Router {
     if (IsLoopback(config_.grpc_address)) {
       return server_.BuildAndStart(services, {config_.grpc_address}, limits, {.tls = config_.tls});
     }
-    spdlog::warn(
+    LogWarning(
         "{} can be reached by others: gRPC 1.51 of Debian 12 has known holes (CVE-2023-32731, -32732, -33953, -4785, "
         "-44487) with which they can stop this router; let a proxy speak to them (deploy/README.md, Security)",
         config_.grpc_address);
@@ -190,7 +190,7 @@ class Router {
     const absl::StatusOr<bool> reloaded = tls_.Reload();
     if (!reloaded.ok()) {
       metrics_.tls_reloads_failed.Increment();
-      spdlog::error("{}; the certificate before it stays in use", std::string(reloaded.status().message()));
+      LogError("{}; the certificate before it stays in use", std::string(reloaded.status().message()));
     } else if (*reloaded) {
       NoteCertificate();
     }
@@ -198,7 +198,7 @@ class Router {
 
   void NoteCertificate() {
     metrics_.tls_expires.Set(absl::ToDoubleSeconds(tls_.expires() - absl::UnixEpoch()));
-    spdlog::info("TLS: the certificate {} expires at {}", config_.tls.certificate, absl::FormatTime(tls_.expires()));
+    LogInfo("TLS: the certificate {} expires at {}", config_.tls.certificate, absl::FormatTime(tls_.expires()));
   }
 
   void WatchRoles(const std::atomic<bool>& stop, std::atomic<int>& unanswered) {
@@ -213,7 +213,7 @@ class Router {
         if (!stop) rpc.SetServing(serving && unanswered == 0);
         return absl::OkStatus();
       });
-      if (!polled.ok()) spdlog::error("asking the roles: {}", std::string(polled.message()));
+      if (!polled.ok()) LogError("asking the roles: {}", std::string(polled.message()));
       for (int i = 0; i < 10 && !stop; ++i) std::this_thread::sleep_for(kPollInterval / 10);
     }
     polling_->Rest();
@@ -227,7 +227,7 @@ class Router {
     for (const Role role : kServingRoles) metrics_.role_up[static_cast<size_t>(role)]->Set(roles_.IsUp(role));
     FollowCosts();
     const bool serving = Ready().ok();
-    if (serving != was_serving) spdlog::info(serving ? "serving" : "not serving");
+    if (serving != was_serving) LogInfo("{}", serving ? "serving" : "not serving");
     return serving;
   }
 
@@ -300,7 +300,7 @@ absl::Status RunRouterServer(const RouterConfig& config, TerminationSignal& term
   ReturnFreedMemory();
   if (config.real_time == RealTime::kAuto) {  // before there are threads
     const RealTimeChoice choice = TakeRealTimePriority();
-    spdlog::info("real-time priority: {} ({})", choice.real_time ? "yes" : "no", choice.reason);
+    LogInfo("real-time priority: {} ({})", choice.real_time ? "yes" : "no", choice.reason);
   }
   return Router(config, termination).Run();
 }

@@ -1,7 +1,5 @@
 #include "services/weight_store/server.h"
 
-#include <spdlog/spdlog.h>
-
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -10,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/role_server.h"
+#include "common/telemetry/log.h"
 #include "services/weight_store/metrics.h"
 #include "services/weight_store/store.h"
 #include "services/weight_store/weight_store_rpc.h"
@@ -64,8 +63,8 @@ class ProgressLog {
  private:
   static void Tell(const char* what, int64_t done, int64_t total) {
     constexpr double kGib = 1 << 30;
-    spdlog::info("{}: {:.1f} of {:.1f} GiB ({} %)", what, static_cast<double>(done) / kGib,
-                 static_cast<double>(total) / kGib, 100 * done / total);
+    LogInfo("{}: {:.1f} of {:.1f} GiB ({} %)", what, static_cast<double>(done) / kGib,
+            static_cast<double>(total) / kGib, 100 * done / total);
   }
 
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
@@ -115,7 +114,7 @@ class WeightStoreServer {
     serving_ = true;
     metrics_.huge_page_bytes.Set(static_cast<double>(store_.huge_page_bytes()));
     server_.rpc().SetServing(true);
-    spdlog::info("ready");
+    LogInfo("ready");
     return absl::OkStatus();
   }
 

@@ -1,7 +1,5 @@
 #include "services/weight_store/store.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "common/platform/instance.h"
 #include "common/platform/numa.h"
 #include "common/platform/shared_memory.h"
+#include "common/telemetry/log.h"
 #include "services/weight_store/pack/packer.h"
 
 namespace moestro::store {
@@ -43,7 +42,7 @@ uint64_t GenerationOf(const std::string& name) {
 std::vector<NumaDomain> DomainsOfWeights(int wanted) {
   absl::StatusOr<std::vector<NumaDomain>> domains = DomainsToPlaceIn(wanted);
   if (domains.ok()) return *std::move(domains);
-  spdlog::warn(
+  LogWarning(
       "weights cannot be placed by NUMA node ({}): half of the reads or more will cross nodes; a container "
       "needs the capability SYS_NICE",
       std::string(domains.status().message()));
@@ -72,18 +71,18 @@ absl::StatusOr<std::unique_ptr<WeightStore>> WeightStore::Open(const StoreConfig
   std::vector<checkpoint::SkippedTensors> skipped;
   MOE_ASSIGN_OR_RETURN(const std::vector<checkpoint::InventoryItem> inventory,
                        checkpoint::CheckInventory(checkpoint, spec, &warnings, &skipped));
-  for (const std::string& warning : warnings) spdlog::warn("{}", warning);
+  for (const std::string& warning : warnings) LogWarning("{}", warning);
   for (const checkpoint::SkippedTensors& group : skipped) {
-    spdlog::info("{}: left out: {}: {} tensor(s), {:.2f} GiB", config.model_name, group.group, group.tensors,
-                 static_cast<double>(group.bytes) / kGib);
+    LogInfo("{}: left out: {}: {} tensor(s), {:.2f} GiB", config.model_name, group.group, group.tensors,
+            static_cast<double>(group.bytes) / kGib);
   }
   MOE_ASSIGN_OR_RETURN(checkpoint::Plan plan, checkpoint::MakePlan(inventory, spec));
-  spdlog::info("{}: {}, {:.3f} B parameters, {:.2f} GiB on disk, fingerprint {}", config.model_name, spec.family,
-               static_cast<double>(model::ParameterCount(spec)) / 1e9,
-               static_cast<double>(checkpoint.total_bytes()) / kGib, checkpoint.fingerprint());
+  LogInfo("{}: {}, {:.3f} B parameters, {:.2f} GiB on disk, fingerprint {}", config.model_name, spec.family,
+          static_cast<double>(model::ParameterCount(spec)) / 1e9, static_cast<double>(checkpoint.total_bytes()) / kGib,
+          checkpoint.fingerprint());
   if (spec.tied_head != 0) {
-    spdlog::info("{}: the embedding is the head, too, and is packed a second time: {:.2f} GiB", config.model_name,
-                 static_cast<double>(checkpoint::HeadBytes(plan.tensors)) / kGib);
+    LogInfo("{}: the embedding is the head, too, and is packed a second time: {:.2f} GiB", config.model_name,
+            static_cast<double>(checkpoint::HeadBytes(plan.tensors)) / kGib);
   }
   return std::unique_ptr<WeightStore>(
       new WeightStore(config, std::move(checkpoint), spec, std::move(defaults), std::move(plan)));
@@ -96,7 +95,7 @@ absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
   std::vector<std::string> foreign;
   MOE_ASSIGN_OR_RETURN(const auto found,
                        SharedMemory::List(InstancePrefix(config_.node.instance) + "weights.", &foreign));
-  for (const std::string& line : foreign) spdlog::warn("{}", line);
+  for (const std::string& line : foreign) LogWarning("{}", line);
   for (const SharedMemory::Listing& object : found) {
     heartbeat_->Beat();  // freeing a segment of hundreds of GB takes a while
     next_generation = std::max(next_generation, GenerationOf(object.name) + 1);
@@ -104,12 +103,12 @@ absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
       absl::StatusOr<std::unique_ptr<weights::SegmentWriter>> adopted =
           weights::SegmentWriter::Adopt(object.name, checkpoint_.fingerprint());
       if (adopted.ok()) {
-        spdlog::info("adopted {}: {:.2f} GiB, nothing to load", object.name, static_cast<double>(object.bytes) / kGib);
+        LogInfo("adopted {}: {:.2f} GiB, nothing to load", object.name, static_cast<double>(object.bytes) / kGib);
         writer_ = std::move(*adopted);
         segment_name_ = object.name;
         continue;
       }
-      spdlog::info("{} cannot be adopted: {}", object.name, std::string(adopted.status().message()));
+      LogInfo("{} cannot be adopted: {}", object.name, std::string(adopted.status().message()));
     }
     // The listing does not decide: another store may have adopted the segment since, or begun to create it.
     const absl::Status removed = SharedMemory::UnlinkOrphan(object.name);
@@ -118,7 +117,7 @@ absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
                                     object.name + "); choose another --instance");
     }
     MOE_RETURN_IF_ERROR(removed);
-    spdlog::info("removed {}", object.name);
+    LogInfo("removed {}", object.name);
   }
   return absl::OkStatus();
 }
@@ -148,11 +147,11 @@ absl::Status WeightStore::Load(LoadState& state, absl::FunctionRef<absl::Status(
 absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::FunctionRef<absl::Status()> interrupted) {
   const int threads = config_.threads > 0 ? config_.threads : static_cast<int>(AllowedCpus().size());
   const std::string name = WeightSegmentName(config_.node.instance, checkpoint_.fingerprint(), generation);
-  spdlog::info("reserving {:.2f} GiB of shared memory, {}", static_cast<double>(segment_bytes()) / kGib, name);
+  LogInfo("reserving {:.2f} GiB of shared memory, {}", static_cast<double>(segment_bytes()) / kGib, name);
   weights::SegmentMemoryOptions memory;
   memory.threads = threads;
   memory.domains = DomainsOfWeights(config_.numa_domains);
-  if (!memory.domains.empty()) spdlog::info("placing weights in {} NUMA domains", memory.domains.size());
+  if (!memory.domains.empty()) LogInfo("placing weights in {} NUMA domains", memory.domains.size());
   memory.watch = [&](int64_t bytes) {
     heartbeat_->Beat();
     state.Reserved(bytes, segment_bytes());
@@ -174,7 +173,7 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
   load_seconds_ = watch.Seconds();
   const double pack_seconds = load_seconds_ - reserve_seconds;
   const double rate = static_cast<double>(checkpoint_.total_bytes()) / pack_seconds;
-  spdlog::info(
+  LogInfo(
       "loaded {:.2f} GiB in {:.2f} s: {:.2f} s to reserve memory, {:.2f} s to pack at {:.2f} GB/s; {:.1f} % of "
       "the segment is in huge pages",
       static_cast<double>(segment_bytes()) / kGib, load_seconds_, reserve_seconds, pack_seconds, rate / 1e9,
@@ -184,7 +183,7 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
     const absl::StatusOr<double> copy = MeasureCopyBandwidth(threads);
     const absl::StatusOr<double> disk = MeasureReadRate(checkpoint_.shards().front().path());
     if (copy.ok() && disk.ok()) {
-      spdlog::info(
+      LogInfo(
           "ceilings: copy bandwidth {:.2f} GB/s, disk read {:.2f} GB/s; packing ran at {:.2f} of the lower, "
           "{:.2f} of the copy bandwidth",
           *copy / 1e9, *disk / 1e9, rate / std::min(*copy, *disk), rate / *copy);
@@ -202,7 +201,7 @@ void WeightStore::Remove() {
     return;
   }
   if (const absl::Status status = SharedMemory::Unlink(segment_name_); !status.ok())
-    spdlog::warn("{}", status.ToString());
+    LogWarning("{}", status.ToString());
   segment_name_.clear();
 }
 

@@ -1,8 +1,8 @@
 #include "services/weight_store/weight_store_rpc.h"
 
-#include <spdlog/spdlog.h>
-
 #include <chrono>
+
+#include "common/telemetry/log.h"
 
 namespace moestro::store {
 namespace {
@@ -51,7 +51,7 @@ absl::Status WeightStoreRpc::HoldLease(grpc::ServerContext& context, const v1::A
                                        grpc::ServerWriter<v1::AttachResponse>& writer) {
   const std::string role = request.role().substr(0, 64);
   metrics_.attached.Increment();
-  spdlog::info("{} attached", role);
+  LogInfo("{} attached", role);
   LoadState::Snapshot snapshot = state_.Get();
   bool listening = writer.Write(ToReply(snapshot, description_));
   while (listening && !snapshot.closing && CallStatus(context).ok()) {
@@ -62,7 +62,7 @@ absl::Status WeightStoreRpc::HoldLease(grpc::ServerContext& context, const v1::A
     if (news) listening = writer.Write(ToReply(snapshot, description_));
   }
   metrics_.attached.Decrement();
-  spdlog::info("{} detached", role);
+  LogInfo("{} detached", role);
   return snapshot.closing ? absl::UnavailableError("the weight store is shutting down") : absl::OkStatus();
 }
 

@@ -1,7 +1,5 @@
 #include "services/router/access/access_control.h"
 
-#include <spdlog/spdlog.h>
-
 #include <iterator>
 #include <utility>
 
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/access/api_key.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::router {
 namespace {
@@ -58,7 +57,7 @@ void AccessControl::Reload(bool always) {
   const absl::Status status = Read();
   if (status.ok()) return;
   reloads_failed_.Increment();
-  spdlog::error("{}; the keys before it stay in use", std::string(status.message()));
+  LogError("{}; the keys before it stay in use", std::string(status.message()));
 }
 
 absl::Status AccessControl::Read() {
@@ -78,7 +77,7 @@ absl::Status AccessControl::Read() {
     ring->push_back({key, tenant});
   }
   keys_.Set(static_cast<double>(ring->size()));
-  spdlog::info("{} API keys from {}", ring->size(), path_);
+  LogInfo("{} API keys from {}", ring->size(), path_);
   MutexLock lock(mutex_);
   ring_ = std::move(ring);
   return absl::OkStatus();

@@ -1,7 +1,6 @@
 #include "services/router/batches/batches.h"
 
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/batch/request_file.h"
 #include "common/batch/result_file.h"
+#include "common/telemetry/log.h"
 #include "common/text/json/quoted.h"
 
 namespace moestro::router {
@@ -73,7 +73,7 @@ absl::Status Batches::Start() {
     // Its process may have ended between the two. One that failed may have more in its journal than in its files.
     if (batch.finished() && batch.status != BatchStatus::kFailed) ::unlink(JournalOf(id).c_str());
   }
-  if (unfinished > 0) spdlog::info("{} batches go on ({})", unfinished, folder_);
+  if (unfinished > 0) LogInfo("{} batches go on ({})", unfinished, folder_);
   metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
   return absl::OkStatus();
 }
@@ -119,7 +119,7 @@ void Batches::RunLine(const std::string& tenant, Line& line) {
 void Batches::RunFirst(const std::string& id, Line& line) {
   const absl::Status status = CatchExceptions([&] { return RunOne(id, line); });
   if (status.ok()) return;
-  spdlog::warn("{}: {}", id, std::string(status.message()));
+  LogWarning("{}: {}", id, std::string(status.message()));
   Fail(id, {OneError(status)});
 }
 
@@ -235,7 +235,7 @@ absl::Status Batches::Finish(const std::string& id, const batch::RequestFile& fi
   LeaveLine(batch);
   ::unlink(JournalOf(id).c_str());
   metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
-  spdlog::info("{}: {} answered, {} failed of {}", id, batch.completed, batch.failed, batch.total);
+  LogInfo("{}: {} answered, {} failed of {}", id, batch.completed, batch.failed, batch.total);
   return absl::OkStatus();
 }
 
@@ -247,7 +247,7 @@ void Batches::Fail(const std::string& id, std::vector<batch::LineError> errors) 
   SetFailed(batch, std::move(errors));
   LeaveLine(batch);
   const absl::Status status = records_.Write(id, batch.ToRecord());
-  if (!status.ok()) spdlog::error("{}: {}", id, std::string(status.message()));
+  if (!status.ok()) LogError("{}: {}", id, std::string(status.message()));
 }
 
 BatchRecord Batches::Copy(const std::string& id) const {

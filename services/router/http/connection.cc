@@ -1,7 +1,5 @@
 #include "services/router/http/connection.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -17,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/exceptions.h"
+#include "common/telemetry/log.h"
 #include "services/router/http/errors.h"
 #include "services/router/metrics.h"
 
@@ -171,7 +170,7 @@ Connection::Awaitable<bool> Connection::Open() {
   if (opening == Opening::kDone) co_return open_;
   if (timed_out_) opening = Opening::kTooSlow;
   shared_.metrics.CountHandshake(opening);
-  if (opening != Opening::kTooSlow) spdlog::info("HTTP: no TLS with {}: {}", peer_, why);
+  if (opening != Opening::kTooSlow) LogInfo("HTTP: no TLS with {}: {}", peer_, why);
   Close();
   co_return false;
 }
@@ -212,7 +211,7 @@ Connection::Awaitable<void> Connection::ServeAll() {
     while (open_ && co_await ServeOne()) {
     }
   } catch (const std::exception& error) {
-    spdlog::warn("a client's HTTP connection: {}", error.what());
+    LogWarning("a client's HTTP connection: {}", error.what());
   }
   Close();
 }

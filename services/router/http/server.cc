@@ -1,7 +1,5 @@
 #include "services/router/http/server.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/co_spawn.hpp>
@@ -15,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 #include "services/router/http/errors.h"
 #include "services/router/http/tls_transport.h"
 
@@ -136,8 +135,8 @@ void HttpServer::Impl::Add(tcp::socket socket) {
   size_t& of_address = by_address[address];
   const bool crowd = !peer.address().is_loopback() && of_address >= MostOfOneAddress(options.connections);
   if (clients.size() >= options.connections || crowd) {
-    spdlog::warn("HTTP: {} connections are open, {} of them from {}: refusing one (--http-connections)", clients.size(),
-                 of_address, address);
+    LogWarning("HTTP: {} connections are open, {} of them from {}: refusing one (--http-connections)", clients.size(),
+               of_address, address);
     metrics.connections_refused.Increment();
     if (of_address == 0) by_address.erase(address);
     return;

@@ -1,10 +1,9 @@
 #include "services/router/request/generation.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::router {
 
@@ -62,8 +61,8 @@ absl::StatusOr<PathPolicy::Decision> Generation::ChoosePath() {
 absl::Status Generation::Announce(const PathChoice& choice) {
   path_ = choice.path;
   fp8_activations_ = false;
-  spdlog::info("[{}] path {}: {} ({} cached; {})", job_.request_id, PathName(path_), choice.reason,
-               life_.lease().cached_tokens, choice.load);
+  LogInfo("[{}] path {}: {} ({} cached; {})", job_.request_id, PathName(path_), choice.reason,
+          life_.lease().cached_tokens, choice.load);
   if (announced_) return absl::OkStatus();
   announced_ = true;
   // No token is emitted before the first announcement, so all of these belong to the prompt.

@@ -1,12 +1,11 @@
 #include "services/router/request/request_life.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::router {
 namespace {
@@ -155,7 +154,7 @@ absl::Status RequestLife::Recover(const absl::Status& failure) {
   const std::optional<Role> role = std::exchange(failed_role_, std::nullopt);
   if (!role) return failure;
   if (*role == Role::kPrefill && absl::IsFailedPrecondition(failure)) {
-    spdlog::warn("[{}] {}; continuing without prefill", request_id_, std::string(failure.message()));
+    LogWarning("[{}] {}; continuing without prefill", request_id_, std::string(failure.message()));
     prefill_refusal_ = absl::UnavailableError(failure.message());
     CountResumed();
     ReleasePages();
@@ -165,7 +164,7 @@ absl::Status RequestLife::Recover(const absl::Status& failure) {
   if (!gone && !IsCutOff(failure)) return failure;
   MOE_RETURN_IF_ERROR(Check());
   if (*role == Role::kDecode && absl::IsAborted(failure)) {
-    spdlog::info("[{}] an older request took its pages; queued again", request_id_);
+    LogInfo("[{}] an older request took its pages; queued again", request_id_);
     environment_.metrics.preempted.Increment();
     CountResumed();
     ReleasePages();
@@ -176,7 +175,7 @@ absl::Status RequestLife::Recover(const absl::Status& failure) {
         absl::StrCat("gave up after ", kMaxRecoveries, " recoveries: ", std::string(failure.message())));
   }
   if (has_pages()) CountResumed();  // Otherwise no work was under way that could resume.
-  spdlog::warn("[{}] {}; recovery {} of {}", request_id_, std::string(failure.message()), recoveries_, kMaxRecoveries);
+  LogWarning("[{}] {}; recovery {} of {}", request_id_, std::string(failure.message()), recoveries_, kMaxRecoveries);
   // Pages die with decode. When only prefill died, the part it had finished is still in them.
   if (*role == Role::kDecode || !gone) ReleasePages();
   if (!gone) return absl::OkStatus();

@@ -1,13 +1,12 @@
 #include "services/router/request/request_runner.h"
 
-#include <spdlog/spdlog.h>
-
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/telemetry/log.h"
 #include "services/router/request/generation.h"
 #include "services/router/text/stop_matcher.h"
 
@@ -47,10 +46,10 @@ class TextSink final : public GenerationSink {
 void LogEnd(const std::string& request_id, const char* kind, const absl::Status& status,
             const RequestSummary& summary) {
   if (!status.ok()) {
-    spdlog::warn("[{}] {} failed after {} tokens: {}", request_id, kind, summary.completion_tokens, status.ToString());
+    LogWarning("[{}] {} failed after {} tokens: {}", request_id, kind, summary.completion_tokens, status.ToString());
     return;
   }
-  spdlog::info(
+  LogInfo(
       "[{}] {} done: {} ({} cached) + {} tokens, queued {:.3f} s, first token {:.3f} s, total {:.3f} s, "
       "resumed {}x",
       request_id, kind, summary.prompt_tokens, summary.cached_tokens, summary.completion_tokens, summary.queue_seconds,
@@ -100,8 +99,8 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
   MOE_ASSIGN_OR_RETURN(Tenant::TokenHold hold,
                        call.tenant->TakeTokens(static_cast<int64_t>(job.prompt.size()) + job.max_tokens));
   job.cache_scope = call.tenant->CacheScope(job.cache_scope);
-  spdlog::info("[{}] generate for {}: {} prompt tokens, at most {} more", request_id, call.tenant->name(),
-               job.prompt.size(), job.max_tokens);
+  LogInfo("[{}] generate for {}: {} prompt tokens, at most {} more", request_id, call.tenant->name(), job.prompt.size(),
+          job.max_tokens);
   TextSink sink(job, *model->text, replies);
   {
     // Ends before the last reply: when the client reads that reply, the pages are already being returned.
@@ -135,7 +134,7 @@ absl::Status RequestRunner::RunScore(Read<ScoreInput> read, const CallPeers& cal
                          return PrepareScore(input, *model, LimitsOf(*call.tenant), request_id, call.check);
                        }));
   MOE_ASSIGN_OR_RETURN(Tenant::TokenHold hold, call.tenant->TakeTokens(static_cast<int64_t>(job.tokens.size())));
-  spdlog::info("[{}] score for {}: {} tokens", request_id, call.tenant->name(), job.tokens.size());
+  LogInfo("[{}] score for {}: {} tokens", request_id, call.tenant->name(), job.tokens.size());
   Scoring scoring(job, environment_, call, scores);
   const absl::Status status = scoring.Run();
   summary = scoring.Summary();

@@ -1,11 +1,10 @@
 #include "services/router/rpc/slow_clients.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::router {
 
@@ -63,8 +62,8 @@ void SlowClients::CancelStalled() {
   for (Stream* stream : streams_) {
     stream->clients_.mutex_.AssertHeld();
     if (!stream->writing_since_ || now - *stream->writing_since_ < limits_.stall) continue;
-    spdlog::warn("a client has read nothing for {:.0f} s (--write-stall-seconds): cancelling its call",
-                 Seconds(limits_.stall));
+    LogWarning("a client has read nothing for {:.0f} s (--write-stall-seconds): cancelling its call",
+               Seconds(limits_.stall));
     stalled_.Increment();
     stream->writing_since_.reset();  // once
     stream->cancel_();

@@ -1,5 +1,4 @@
 #include <grpcpp/client_context.h>
-#include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <utility>
@@ -7,6 +6,7 @@
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/telemetry/log.h"
 #include "moestro/v1/weight_store.grpc.pb.h"
 #include "services/router/rpc/weight_follower.h"
 
@@ -79,7 +79,7 @@ void WeightFollower::Loop() {
       Register(nullptr);
       up_.Set(0);
       board_.SetProblem(std::string(status.message()));
-      spdlog::error("following the weight store: {}", std::string(status.message()));
+      LogError("following the weight store: {}", std::string(status.message()));
     }
     Pause();
   }
@@ -112,11 +112,11 @@ bool WeightFollower::Describe() {
   if (!model.ok()) {
     board_.SetProblem(std::string(model.status().message()));
     // deploy/up looks for these words.
-    spdlog::error("cannot serve model {}: {}", reply.model_name(), std::string(model.status().message()));
+    LogError("cannot serve model {}: {}", reply.model_name(), std::string(model.status().message()));
     unusable_ = reply.fingerprint();
     return false;
   }
-  spdlog::info("model {} ({}), context {} tokens", reply.model_name(), reply.family(), reply.max_context_tokens());
+  LogInfo("model {} ({}), context {} tokens", reply.model_name(), reply.family(), reply.max_context_tokens());
   board_.SetModel(*std::move(model));
   return true;
 }
@@ -143,7 +143,7 @@ void WeightFollower::Attach() {
   const grpc::Status status = stream->Finish();
   Register(nullptr);
   up_.Set(0);
-  if (!stopping_) spdlog::warn("the weight store is gone ({}); waiting for it", status.error_message());
+  if (!stopping_) LogWarning("the weight store is gone ({}); waiting for it", status.error_message());
 }
 
 }  // namespace moestro::router
