@@ -165,7 +165,7 @@ def main():
                    "TSAN_OPTIONS": f"ignore_noninstrumented_modules=1 suppressions={TESTS}/support/tsan.supp"}
     steps = Steps()
     with open(reports / "configure.log", "w") as log:
-        configured = steps.run("configure", ["cmake", "--preset", options.preset], log)
+        configured = steps.run("configure", ["cmake", "--preset", options.preset, "-DMOESTRO_BUILD_TESTS=ON"], log)
     if not configured:
         sys.exit((reports / "configure.log").read_text() + "tests/run: cmake failed")
     chosen = select(read_tests(build), options.all, folders)

@@ -10,6 +10,8 @@ import pytest
 anthropic = pypi.load("anthropic")
 import pydantic  # noqa: E402 (the one that came with it)
 
+pytestmark = pytest.mark.smoke
+
 MESSAGES = [{"role": "user", "content": "Sort [5, 2, 9]."}]
 GREEDY = {"temperature": 0}  # newer clients send no sampling parameters of their own
 

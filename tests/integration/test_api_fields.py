@@ -18,6 +18,8 @@ load("openai")
 load("anthropic")
 import typing_extensions  # noqa: E402 (the one that came with them)
 
+pytestmark = pytest.mark.smoke
+
 APIS = ["Chat", "Completions", "Responses", "Messages"]
 # Fields of the API's table that other or earlier clients send.
 ALSO = {"Chat": set(), "Completions": set(), "Responses": set(), "Messages": {"temperature", "top_k", "top_p"}}

@@ -10,6 +10,8 @@ import pytest
 from node import HANG_SECONDS
 from test_generate import error_of
 
+pytestmark = pytest.mark.smoke
+
 MIB = 1 << 20
 
 

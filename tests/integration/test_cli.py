@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.mark.no_sanitizer(reason="shadow memory needs more address space")
 def test_an_exception_is_one_line(cli):

@@ -12,6 +12,8 @@ import pytest
 
 from node import HANG_SECONDS, Node, collect, wait_until
 
+pytestmark = pytest.mark.smoke
+
 DEMO = Path(__file__).resolve().parents[2] / "deploy/models/demo"
 PATHS = {"chunked": {}, "split": {"router": ["--chunked-below-tokens", "0"]}}
 SCHEMA = {"type": "object",

@@ -141,6 +141,7 @@ def test_what_prompts_in_fp8_cost(api, bin_dir, cli, demo):
     assert fp8["share"] >= bf16["share"] - 0.01
 
 
+@pytest.mark.smoke
 def test_a_conversation_of_three_turns(api, bin_dir, cli, demo, make_node):
     with make_node(model=demo) as node:
         chat = cli("chat", "--server", f"127.0.0.1:{node.grpc_port}", input="Sort [5, 2, 9].\nNow reverse it.\nWhat is the first one?\n")

@@ -68,6 +68,7 @@ def users_of(run_dir):
     return pids
 
 
+@pytest.mark.smoke
 def test_up_prints_an_answer_and_where_things_are(deployed):
     assert f"ready grpc={deployed['server']}" in deployed["up"].stdout
     assert "\n>>> sorted([5, 2, 9])\n[2, 5, 9]\n" in deployed["up"].stdout
@@ -79,6 +80,7 @@ def test_nobody_else_may_look_into_the_run_directory(deployed):
     assert deployed["run_dir"].stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.smoke
 def test_generate_and_status(deployed, cli, repo):
     answer = json.loads(cli("generate", "--server", deployed["server"], "--prompt", "Hello", "--max-tokens", 32,
                             "--ignore-eos", "--json").stdout)
@@ -99,12 +101,14 @@ def test_status_of_the_node(deployed, cli, repo):
     assert "TTFT" in text and "KV pages" in text
 
 
+@pytest.mark.smoke
 def test_second_up_is_refused(deployed, repo):
     again = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--run-dir", deployed["run_dir"]],
                            capture_output=True, text=True, timeout=60)
     assert again.returncode != 0 and "already runs" in again.stderr
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("role", ["decode", "prefill", "weight_store", "router"])
 def test_a_killed_role_is_started_again(deployed, cli, role):
     old = pid_of(deployed, role)
@@ -121,6 +125,7 @@ def test_a_killed_role_is_started_again(deployed, cli, role):
     assert cli("generate", "--server", deployed["server"], "--prompt", "Hi", "--max-tokens", 3).returncode == 0
 
 
+@pytest.mark.smoke
 def test_down_leaves_nothing(deployed, repo):
     names = moestro_shared_memory(deployed)
     assert names
@@ -172,6 +177,7 @@ def test_up_says_which_port_is_taken(repo, bin_dir, tiny_model, tmp_path, taken_
     assert not list((tmp_path / "node").glob("*.pid")), "nothing goes on"
 
 
+@pytest.mark.smoke
 def test_up_says_why_a_model_cannot_be_served(repo, bin_dir, tiny_model, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(tiny_model, model)
@@ -277,6 +283,7 @@ def test_run_directories_that_others_may_write_to_are_refused(repo, tmp_path, sc
     assert result.returncode != 0 and "is writable by others" in result.stderr, result.stderr
 
 
+@pytest.mark.smoke
 def test_up_says_what_is_wrong(repo, tmp_path):
     for arguments, word in [(["--model", tmp_path], "config.json"), (["--grpc-port", "x"], "port"),
                             (["--fast"], "--fast"), (["--run-dir"], "--run-dir")]:

@@ -8,6 +8,8 @@ import yaml
 
 from node import ROLES, Node, wait_until
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.mark.parametrize("role", ROLES)
 def test_flags_of_compose_exist(repo, bin_dir, role):

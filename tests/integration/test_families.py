@@ -54,6 +54,7 @@ def made(cli, tmp_path_factory):
     return make
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("preset", FAMILIES)
 def test_inspect_knows_the_family(cli, made, preset):
     model, expected = made(preset), FAMILIES[preset][1]
@@ -67,6 +68,7 @@ def test_inspect_knows_the_family(cli, made, preset):
         assert ("lm_head.weight" in index["weight_map"]) != tied
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_changes_the_arithmetic_is_refused_by_name(cli, made, tmp_path, case):
     preset, field, value, message = REFUSED[case]
@@ -82,7 +84,7 @@ def test_what_changes_the_arithmetic_is_refused_by_name(cli, made, tmp_path, cas
     assert f"config.json: {message}" in refused.stderr
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", [pytest.param("decode", marks=pytest.mark.smoke), *list(PATHS)[1:]])
 @pytest.mark.parametrize("preset", FAMILIES)
 def test_golden_continuations(make_node, made, repo, preset, path):
     """What transformers computes, whose prompts were chosen so that no step is a near tie."""

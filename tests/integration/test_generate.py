@@ -8,6 +8,8 @@ import pytest
 
 from node import HANG_SECONDS
 
+pytestmark = pytest.mark.smoke
+
 
 def error_of(call):
     with pytest.raises(grpc.RpcError) as caught:

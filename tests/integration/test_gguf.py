@@ -6,6 +6,8 @@ import pytest
 
 from node import Node
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture(scope="module")
 def model(cli, tmp_path_factory):

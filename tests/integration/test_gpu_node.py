@@ -4,6 +4,10 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.serial
+
 NODE = Path(__file__).resolve().parents[1] / "cuda/node"
 NODE_SECONDS = 900  # more than its own --seconds, after which it says what was missing; a busy machine needs a minute
 

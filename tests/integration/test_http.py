@@ -12,6 +12,8 @@ import pytest
 import disconnects
 from node import HANG_SECONDS, wait_until
 
+pytestmark = pytest.mark.smoke
+
 CHAT = "/v1/chat/completions"
 PLAIN = "/v1/completions"
 

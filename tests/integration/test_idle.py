@@ -8,6 +8,8 @@ import pytest
 
 from node import ROLES
 
+pytestmark = pytest.mark.serial
+
 IDLE_SECONDS = 3
 MOST = 0.01  # of one CPU, per process
 MOST_WINDOWS = 5

@@ -8,6 +8,8 @@ import pytest
 
 from test_paths_agree import SPLIT, STREAMED
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture(scope="module")
 def llama(cli, tmp_path_factory):

@@ -6,6 +6,8 @@ import pytest
 
 from test_http import CHAT, Http
 
+pytestmark = pytest.mark.smoke
+
 TURN = [{"role": "user", "content": "To be or not"}]
 
 

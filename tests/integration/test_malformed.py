@@ -9,6 +9,8 @@ import subprocess
 
 import pytest
 
+pytestmark = pytest.mark.smoke
+
 
 class Shard:
     """A safetensors file that tests can corrupt."""

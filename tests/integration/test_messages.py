@@ -6,6 +6,8 @@ import pytest
 
 from test_http import Http
 
+pytestmark = pytest.mark.smoke
+
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 HELLO = {"max_tokens": 16, "temperature": 0, "messages": [{"role": "user", "content": "Sort [5, 2, 9]."}]}

@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytestmark = pytest.mark.smoke
+
 
 def test_a_node_that_cannot_start_leaves_nothing(make_node):
     node = make_node({"router": ["--queue-limit", "0"]})

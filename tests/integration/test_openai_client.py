@@ -12,6 +12,8 @@ from pypi import load
 openai = load("openai")
 import pydantic  # noqa: E402 (the one that came with it)
 
+pytestmark = pytest.mark.smoke
+
 SORT = [{"role": "user", "content": "Sort [5, 2, 9]."}]
 
 

@@ -4,9 +4,12 @@ restarts."""
 import re
 
 import grpc
+import pytest
 
 from node import HANG_SECONDS, wait_until
 from test_router_paths import run
+
+pytestmark = pytest.mark.serial
 
 FLAGS = {"router": ["--path-policy", "predicted", "--decode-idle-window-seconds", "0"],
          "prefill": ["--mla-form", "absorbed", "--device", "host", "--device-memory", "64MB",

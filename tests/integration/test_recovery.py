@@ -89,6 +89,7 @@ def finish(request, expected):
     return True
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("role", ["decode", "prefill", "weight_store"])
 def test_kill_while_decoding(node, expected, role):
     request = Request(node, [1, 50, 60, 70], 1500)
@@ -112,6 +113,7 @@ def test_kill_while_prefilling(node, expected, role):
     node.wait_all_pages_free()
 
 
+@pytest.mark.smoke
 def test_kill_router(node, expected):
     request = Request(node, [1, 50, 60, 70], 1500)
     request.progressed.wait(HANG_SECONDS)
@@ -156,6 +158,7 @@ def test_decodes_successor_has_the_memory_of_its_pool(make_node, absorbed, expec
         assert node.generate(LONG_PROMPT, 20, ignore_eos=True)[0] == expected["prefill"]
 
 
+@pytest.mark.smoke
 def test_restarted_store_adopts_without_reading(node):
     node.kill("weight_store")
     node.start("weight_store")
@@ -178,6 +181,7 @@ def test_role_that_stays_away_is_an_error_not_a_hang(make_node, absorbed):
         assert len(other.generate("x", 4, ignore_eos=True)[0]) == 4
 
 
+@pytest.mark.smoke
 def test_killed_node_leaves_nothing_behind(make_node, cli, absorbed):
     with make_node(absorbed) as other:
         other.generate("x", 4, ignore_eos=True)

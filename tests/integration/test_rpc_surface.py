@@ -11,6 +11,8 @@ import pytest
 
 from node import HANG_SECONDS, ROLES, SERVICES, wait_until
 
+pytestmark = pytest.mark.smoke
+
 
 def reflect(target, request):
     """One raw message to the reflection service."""

@@ -9,6 +9,8 @@ import pytest
 
 from node import HANG_SECONDS
 
+pytestmark = pytest.mark.smoke
+
 
 PATIENT = ["--timeout", 30]  # a busy machine may need longer than the second that people wait
 
