@@ -23,8 +23,8 @@ inline constexpr Keepalive kRoleKeepalive{.interval = std::chrono::seconds(2), .
 // Over TCP, only during calls: a network may lose packets for a while.
 inline constexpr Keepalive kNetworkKeepalive{.interval = std::chrono::seconds(20),
                                              .patience = std::chrono::seconds(10)};
-// How long a connection may take from the first packet to HTTP/2's settings. A busy role answers late, and over a network
-// TLS takes several round trips.
+// How long a connection may take from the first packet to HTTP/2's settings. A busy role answers late, and over a
+// network TLS takes several round trips.
 inline constexpr std::chrono::milliseconds kRoleConnectTimeout = std::chrono::seconds(1);
 inline constexpr std::chrono::milliseconds kNetworkConnectTimeout = std::chrono::seconds(10);
 // Servers close connections with more frequent pings. Below every interval above, since two pings may arrive together.
