@@ -2,7 +2,9 @@
 
 import os
 import pty
+import re
 import resource
+import shutil
 import subprocess
 import termios
 import time
@@ -77,3 +79,20 @@ def test_chat_edits_its_line_in_a_terminal(bin_dir, keys, failures):
         os.close(terminal)
         code = chat.wait(timeout=60)
     assert (code, shown.count(b"cannot reach")) == (0, failures)
+
+
+def test_commands_of_the_lab(cli, bin_dir):
+    """They are those of the program moestro-lab, and `moestro` starts it."""
+    [named] = [line for line in cli("--help").stdout.splitlines() if "make-model" in line]
+    commands = named.split(": ")[1].split()
+    listed = subprocess.check_output([f"{bin_dir}/moestro-lab", "--help"], text=True).split("Subcommands:")[1]
+    assert sorted(commands) == sorted(line.split()[0] for line in listed.splitlines() if re.match(r"  \S", line))
+    for command in commands:
+        assert "OPTIONS" in cli(command, "--help").stdout.upper()
+
+
+def test_commands_of_a_lab_that_was_not_built(bin_dir, tmp_path):
+    shutil.copy(f"{bin_dir}/moestro", tmp_path)
+    result = subprocess.run([tmp_path / "moestro", "bench"], capture_output=True, text=True)
+    assert result.returncode == 3 and "cmake --build BUILD_DIR --target moestro-lab" in result.stderr
+    assert str(tmp_path / "moestro-lab") in result.stderr
