@@ -1,5 +1,6 @@
 """Every kernel compiles for every kind of GPU, within the budget. Needs nvcc, but no GPU."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 SOURCES = sorted((ROOT / "common/kernels/cuda").glob("*.cu"))
 NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+CCACHE = [path for path in [shutil.which("ccache")] if path]  # it also keeps what ptxas prints
 
 
 def targets():
@@ -80,7 +82,8 @@ def test_what_differs():
 def test_compiles_within_the_budget(source, tmp_path):
     kinds = kinds_of(source)
     assert kinds and SOURCES
-    command = [HERE / "check_resources", NVCC, "-c", "-std=c++20", "-O3", "-fmad=false", "-Werror", "all-warnings",
+    command = [HERE / "check_resources", *CCACHE, NVCC, "-c", "-std=c++20", "-O3", "-fmad=false", "-Werror", "all-warnings",
                "-Xptxas", "-v", "--threads", "1", f"-I{ROOT}", *kinds, source, "-o", tmp_path / "kernels.o"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT,
+                          env=os.environ | {"CCACHE_BASEDIR": str(ROOT)})
     assert done.returncode == 0 and (tmp_path / "kernels.o").exists(), done.stdout + done.stderr
