@@ -1,17 +1,18 @@
 // moestro-loadtest: loads a running node and reports how it keeps up.
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/process/flags.h"
 #include "common/process/process.h"
 #include "loadtest/commands/command.h"
 
 int main(int argc, char** argv) {
   namespace loadtest = moestro::loadtest;
   moestro::TerminationSignal signal;  // before any thread
-  CLI::App app{
+  moestro::ProgramFlags program{
       "moestro-loadtest: loads a running node over gRPC and reports how it keeps up.\n\n"
       "A report goes to stdout as Markdown, with --out DIR also to files: Markdown, JSON, and one HTML page with "
       "plots.\n"
@@ -22,29 +23,24 @@ int main(int argc, char** argv) {
       "loadtest/README.md explains every figure.\n"
       "Exit codes: 0 done, 1 failed (a mismatch, nothing compared, or no request completed), 2 a flag or an input is "
       "wrong, 3 the node is not available.\n"};
-  app.set_version_flag("--version", std::string("moestro-loadtest ") + MOESTRO_VERSION);
-  app.require_subcommand(1);
-  app.fallthrough();  // the flags below may also follow the workload
-  app.option_defaults()->always_capture_default();
+  program.AddVersion(std::string("moestro-loadtest ") + MOESTRO_VERSION);
+  program.RequireCommands(1, 1);
+  program.AllowAfterCommands();
 
   loadtest::SessionFlags flags;
-  loadtest::AddSessionFlags(app, flags);
+  loadtest::AddSessionFlags(program, flags);
   std::vector<loadtest::TrafficCommand> commands;
-  loadtest::AddPaperCommand(app, commands);
-  loadtest::AddPoissonCommand(app, commands);
-  loadtest::AddChatCommand(app, commands);
-  loadtest::AddReplayCommand(app, commands);
-  loadtest::AddRampCommand(app, commands);
-  loadtest::AddBatchCommand(app, commands);
-  loadtest::AddVerifyCommand(app, commands);
+  loadtest::AddPaperCommand(program, commands);
+  loadtest::AddPoissonCommand(program, commands);
+  loadtest::AddChatCommand(program, commands);
+  loadtest::AddReplayCommand(program, commands);
+  loadtest::AddRampCommand(program, commands);
+  loadtest::AddBatchCommand(program, commands);
+  loadtest::AddVerifyCommand(program, commands);
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? moestro::kExitOk : moestro::kExitUsage;
-  }
+  if (const std::optional<int> exit_code = program.Parse(argc, argv)) return *exit_code;
   for (const loadtest::TrafficCommand& command : commands) {
-    if (!command.app->parsed()) continue;
+    if (!command.flags.WasGiven()) continue;
     const absl::Status status = command.run(flags, [&signal] { return signal.WaitFor(std::chrono::milliseconds(0)); });
     if (!status.ok()) std::fprintf(stderr, "moestro-loadtest: %s\n", std::string(status.message()).c_str());
     return moestro::ExitCode(status);

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Enforces the include rules: arrows between folders point one way, services never include each other, gRPC, Prometheus
-and JSON stay out of the engine, and clients know only the public API. Run by ctest; prints every violation.
+and JSON stay out of the engine, clients know only the public API, and one source includes CLI11. Run by ctest; prints
+every violation.
 check_links.py checks the binaries."""
 
 import re
 import sys
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
@@ -66,7 +68,10 @@ MAY_INCLUDE |= {
     "services/cli/paper": {"services/cli", "services/cli/model", "services/cli/plan", "base", "weights", "model", "device",
                            "experts", "roofline", "checkpoint", "report", "loadtest/bench", "services/*/simulate*.h"},
 }
-NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|prometheus|nlohmann|spdlog|CLI)/")
+NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|prometheus|nlohmann|spdlog)/")
+# The headers of CLI11 take seconds of every source that includes them.
+CLI11 = re.compile(r"[<\"]CLI/")
+INCLUDES_CLI11 = "common/process/flags.cc"
 # The toolkit's headers are for device code: callers of kernels include the plain headers beside it.
 CUDA_TOOLKIT = re.compile(r"<(cuda|cublas|curand)")
 DEVICE_CODE = (".cu", ".cuh")
@@ -97,6 +102,12 @@ def is_adapter(name):
     return name.endswith(("_rpc.cc", "_rpc.h")) or "/rpc/" in name or re.match(r"services/\w+/server\.cc$", name)
 
 
+def flags_problems(path, name):
+    for include in includes(path):
+        if CLI11.match(include) and name != INCLUDES_CLI11:
+            yield f"only {INCLUDES_CLI11} may include {include}"
+
+
 def problems_of(path, name):
     folder = folder_of(name)
     if folder not in MAY_INCLUDE:
@@ -123,12 +134,12 @@ def problems_of(path, name):
 
 
 def main():
-    paths = sorted(p for top in ("common", "services", "loadtest") for p in REPO.glob(f"{top}/**/*")
+    paths = sorted(p for top in ("common", "services", "loadtest", "tests") for p in REPO.glob(f"{top}/**/*")
                    if p.suffix in SUFFIXES)
     found = 0
     for path in paths:
         name = str(path.relative_to(REPO))
-        for what in problems_of(path, name):
+        for what in chain(flags_problems(path, name), [] if name.startswith("tests/") else problems_of(path, name)):
             print(f"{name}: {what}")
             found += 1
     print(f"{len(paths)} files, {found} violations")

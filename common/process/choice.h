@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include "common/process/flags.h"
 
 namespace moestro {
 
@@ -28,17 +26,17 @@ const char* WordOf(const std::array<Choice<Value>, kCount>& choices, Value value
 
 // Adds a flag that takes one of `words`; `chosen` is the default. `choose` receives the index of the given word. Any
 // other word is an error: "--flag word: use a, b or c".
-void AddWords(CLI::App& app, const std::string& flag, const std::vector<std::string>& words, const std::string& chosen,
+void AddWords(FlagSet& flags, const std::string& flag, const std::vector<std::string>& words, const std::string& chosen,
               std::function<void(size_t index)> choose, const std::string& help);
 
-// Adds a flag that sets `value`, which must outlive the app and holds the default.
+// Adds a flag that sets `value`, which must outlive the flags and holds the default.
 template <typename Value, size_t kCount>
-void AddChoice(CLI::App& app, const std::string& flag, const std::array<Choice<Value>, kCount>& choices, Value& value,
+void AddChoice(FlagSet& flags, const std::string& flag, const std::array<Choice<Value>, kCount>& choices, Value& value,
                const std::string& help) {
   std::vector<std::string> words;
   for (const Choice<Value>& choice : choices) words.push_back(choice.word);
   AddWords(
-      app, flag, words, WordOf(choices, value), [&](size_t index) { value = choices[index].value; }, help);
+      flags, flag, words, WordOf(choices, value), [&](size_t index) { value = choices[index].value; }, help);
 }
 
 }  // namespace moestro

@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
@@ -14,6 +13,7 @@
 #include "common/platform/cpu_split.h"
 #include "common/platform/numa.h"
 #include "common/process/flag_check.h"
+#include "common/process/flags.h"
 
 namespace moestro {
 namespace {
@@ -63,18 +63,17 @@ absl::Status AddNice(int increment) {
 
 }  // namespace
 
-void AddCpuShare(CLI::App& app, CpuRole role, CpuShare& share) {
+void AddCpuShare(FlagSet& flags, CpuRole role, CpuShare& share) {
   const char* chosen = role == CpuRole::kAll      ? "all"
                        : role == CpuRole::kDecode ? "half of the cores of each NUMA node; prefill has the others"
                                                   : "half of the cores of each NUMA node; decode has the others";
-  app.add_option(
-      "--cpus", share.cpus,
-      absl::StrCat("CPUs of the process, such as 0-3,8; all: those it was started with; auto: ", chosen,
-                   role == CpuRole::kAll ? ""
-                                         : "; auto-gpu, the same for both: prefill has two cores of each NUMA "
-                                           "node, because a GPU computes its prompts, and decode the others"));
-  app.add_option("--nice", share.nice,
-                 "Lowers the process's priority by this, up to 19; a negative value raises it and needs privileges");
+  flags.Add("--cpus", share.cpus,
+            absl::StrCat("CPUs of the process, such as 0-3,8; all: those it was started with; auto: ", chosen,
+                         role == CpuRole::kAll ? ""
+                                               : "; auto-gpu, the same for both: prefill has two cores of each NUMA "
+                                                 "node, because a GPU computes its prompts, and decode the others"));
+  flags.Add("--nice", share.nice,
+            "Lowers the process's priority by this, up to 19; a negative value raises it and needs privileges");
 }
 
 absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole role) {
@@ -88,11 +87,11 @@ absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole rol
   return others;
 }
 
-void AddCpuOptions(CLI::App& app, CpuOptions& options) {
-  app.add_option("--threads", options.threads, "Worker threads; 0: one per CPU that the process may use");
-  app.add_option("--numa-domains", options.numa_domains,
-                 "Parts of the machine that compute on separate weights; 0: one per NUMA node. The same for all "
-                 "roles of a node; more domains than NUMA nodes split the CPUs evenly. Does not affect results");
+void AddCpuOptions(FlagSet& flags, CpuOptions& options) {
+  flags.Add("--threads", options.threads, "Worker threads; 0: one per CPU that the process may use");
+  flags.Add("--numa-domains", options.numa_domains,
+            "Parts of the machine that compute on separate weights; 0: one per NUMA node. The same for all "
+            "roles of a node; more domains than NUMA nodes split the CPUs evenly. Does not affect results");
 }
 
 absl::Status ValidateCpuOptions(const CpuOptions& options) {

@@ -8,11 +8,9 @@
 #include "absl/status/statusor.h"
 #include "common/platform/worker_pool.h"
 
-namespace CLI {
-class App;
-}
-
 namespace moestro {
+
+class FlagSet;
 
 // Selects the CPUs of `--cpus auto` and `auto-gpu` (SplitCpus); kAll for a role that computes while no other does.
 enum class CpuRole { kAll, kDecode, kPrefill };
@@ -24,7 +22,7 @@ struct CpuShare {
 };
 
 // Adds --cpus and --nice.
-void AddCpuShare(CLI::App& app, CpuRole role, CpuShare& share);
+void AddCpuShare(FlagSet& flags, CpuRole role, CpuShare& share);
 
 // Binds the calling thread to the CPUs and sets its niceness. Threads started later inherit both, so call it before
 // starting any thread. Returns the CPUs that it was allowed before and has lost: those of other roles. INVALID_ARGUMENT
@@ -37,7 +35,7 @@ struct CpuOptions {
 };
 
 // Adds --threads and --numa-domains.
-void AddCpuOptions(CLI::App& app, CpuOptions& options);
+void AddCpuOptions(FlagSet& flags, CpuOptions& options);
 
 // INVALID_ARGUMENT names the flag: threads out of range, or more domains than threads.
 absl::Status ValidateCpuOptions(const CpuOptions& options);

@@ -4,16 +4,14 @@
 #include <toml++/toml.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
 #include <istream>
-#include <memory>
+#include <optional>
 #include <sstream>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +19,7 @@
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/platform/instance.h"
+#include "common/process/flags.h"
 #include "common/process/process.h"
 
 namespace moestro {
@@ -36,91 +35,77 @@ std::string FlagText(const toml::node& value) {
   return out.str();
 }
 
-// Reads one section of a TOML file, as if its keys were at the top level.
-class SectionConfig : public CLI::ConfigTOML {
- public:
-  explicit SectionConfig(std::string section) : section_(std::move(section)) {}
-
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    const toml::table file = Parse(input);
-    std::vector<CLI::ConfigItem> found;
-    const toml::table* section = file[section_].as_table();
-    if (section == nullptr) return found;
-    for (const auto& [key, value] : *section) {
-      if (value.is_table()) {
-        throw CLI::ConfigError(absl::StrCat("--config: [", section_, "] has a section '", std::string(key.str()),
-                                            "': a role's section holds options only"));
-      }
-      CLI::ConfigItem& item = found.emplace_back();
-      item.name = key.str();
-      if (const toml::array* list = value.as_array()) {
-        for (const toml::node& element : *list) item.inputs.push_back(FlagText(element));
-      } else {
-        item.inputs.push_back(FlagText(value));
-      }
-    }
-    return found;
+// Rejects sections and keys that no role would read.
+absl::StatusOr<toml::table> ParseFile(const std::string& role, std::istream& input) {
+  toml::table file;
+  try {
+    file = toml::parse(input);
+  } catch (const toml::parse_error& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--config: line ", error.source().begin.line, ": ", std::string(error.description())));
   }
-
- private:
-  // Rejects sections and keys that no role would read.
-  toml::table Parse(std::istream& input) const {
-    toml::table file;
-    try {
-      file = toml::parse(input);
-    } catch (const toml::parse_error& error) {
-      throw CLI::ConfigError(
-          absl::StrCat("--config: line ", error.source().begin.line, ": ", std::string(error.description())));
+  for (const auto& [key, value] : file) {
+    const std::string name(key.str());
+    if (!value.is_table()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--config: '", name, "' is in no section: move it below the line [", role, "], or that of another role"));
     }
-    for (const auto& [key, value] : file) {
-      const std::string name(key.str());
-      if (!value.is_table()) {
-        throw CLI::ConfigError(absl::StrCat("--config: '", name, "' is in no section: move it below the line [",
-                                            section_, "], or that of another role"));
-      }
-      if (std::ranges::find(kRoles, name) == kRoles.end()) {
-        throw CLI::ConfigError(absl::StrCat("--config: unknown section [", name, "]: name it [",
-                                            absl::StrJoin(kRoles, "], ["), "], or remove it"));
-      }
+    if (std::ranges::find(kRoles, name) == kRoles.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("--config: unknown section [", name, "]: name it [",
+                                                     absl::StrJoin(kRoles, "], ["), "], or remove it"));
     }
-    return file;
   }
+  return file;
+}
 
-  const std::string section_;
-};
+// Reads the role's section of a TOML file.
+absl::StatusOr<std::vector<FlagSetting>> ReadSection(const std::string& role, std::istream& input) {
+  MOE_ASSIGN_OR_RETURN(const toml::table file, ParseFile(role, input));
+  std::vector<FlagSetting> found;
+  const toml::table* section = file[role].as_table();
+  if (section == nullptr) return found;
+  for (const auto& [key, value] : *section) {
+    if (value.is_table()) {
+      return absl::InvalidArgumentError(absl::StrCat("--config: [", role, "] has a section '", std::string(key.str()),
+                                                     "': a role's section holds options only"));
+    }
+    FlagSetting& setting = found.emplace_back();
+    setting.name = key.str();
+    if (const toml::array* list = value.as_array()) {
+      for (const toml::node& element : *list) setting.values.push_back(FlagText(element));
+    } else {
+      setting.values.push_back(FlagText(value));
+    }
+  }
+  return found;
+}
 
 }  // namespace
 
-void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options) {
-  app.option_defaults()->always_capture_default();
-  app.add_option("--run-dir", options.run_dir,
-                 "Directory of the node's unix sockets; the same for all roles, separate for each node");
-  app.add_option("--instance", options.instance, "Name of the node: prefix of its shared-memory objects");
-  app.add_option("--metrics-address", options.metrics_address, "host:port that serves /metrics; empty: none");
-  app.add_option("--log-level", options.log.level, "trace, debug, info, warn, error or off");
-  app.add_option("--log-format", options.log.format, "text, or json: one object a line");
-  app.add_option("--drain-seconds", options.drain_seconds, "How long running requests may continue after SIGTERM")
-      ->check(CLI::Range(0, 86400));
-  app.add_option("--stall-seconds", options.stall_seconds,
-                 "A thread that has work and makes no progress for this long is hung: the role stops serving, and its "
-                 "supervisor kills it")
-      ->check(CLI::Range(1, 86400));
-  app.set_config("--config", "",
-                 "TOML file; its section [" + role + "] holds any of these options, without the dashes");
-  app.config_formatter(std::make_shared<SectionConfig>(role));
-  app.allow_config_extras(CLI::config_extras_mode::error);
-  app.set_version_flag("--version", "moestro " + ProgramVersion());
+void AddNodeOptions(ProgramFlags& flags, const std::string& role, NodeOptions& options) {
+  flags.Add("--run-dir", options.run_dir,
+            "Directory of the node's unix sockets; the same for all roles, separate for each node");
+  flags.Add("--instance", options.instance, "Name of the node: prefix of its shared-memory objects");
+  flags.Add("--metrics-address", options.metrics_address, "host:port that serves /metrics; empty: none");
+  flags.Add("--log-level", options.log.level, "trace, debug, info, warn, error or off");
+  flags.Add("--log-format", options.log.format, "text, or json: one object a line");
+  flags.Add("--drain-seconds", options.drain_seconds, "How long running requests may continue after SIGTERM")
+      .Range(0, 86400);
+  flags
+      .Add("--stall-seconds", options.stall_seconds,
+           "A thread that has work and makes no progress for this long is hung: the role stops serving, and its "
+           "supervisor kills it")
+      .Range(1, 86400);
+  flags.AddFile("--config", "TOML file; its section [" + role + "] holds any of these options, without the dashes",
+                [role](std::istream& file) { return ReadSection(role, file); });
+  flags.AddVersion("moestro " + ProgramVersion());
 }
 
 std::string ProgramVersion() { return MOESTRO_VERSION; }
 
-int RunRole(CLI::App& app, int argc, char** argv, const std::string& role, const NodeOptions& options,
+int RunRole(ProgramFlags& flags, int argc, char** argv, const std::string& role, const NodeOptions& options,
             absl::FunctionRef<absl::Status()> run) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const std::optional<int> exit_code = flags.Parse(argc, argv)) return *exit_code;
   if (const absl::Status status = InitLogging(role, options.log); !status.ok()) return ReportFatal(status);
   const absl::Status status = CatchExceptions(run);
   return status.ok() || absl::IsCancelled(status) ? kExitOk : ReportFatal(status);

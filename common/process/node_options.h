@@ -7,11 +7,9 @@
 #include "absl/status/status.h"
 #include "common/telemetry/log.h"
 
-namespace CLI {
-class App;
-}
-
 namespace moestro {
+
+class ProgramFlags;
 
 struct NodeOptions {
   std::string run_dir = "/tmp/moestro";  // contains the unix sockets of all roles
@@ -27,14 +25,14 @@ struct NodeOptions {
 // Adds --run-dir, --instance, --metrics-address, --log-level, --log-format, --drain-seconds, --stall-seconds, the usual
 // --version, and --config FILE: TOML whose section [<role>] holds any of the role's options. A section of no role and a
 // key outside the sections are errors.
-void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options);
+void AddNodeOptions(ProgramFlags& flags, const std::string& role, NodeOptions& options);
 
 // What --version prints after the name: "1.2.3".
 std::string ProgramVersion();
 
 // The body of main after the flags are declared: parses them, sets up the log, calls `run` and reports its errors and
 // exceptions. Returns the exit code. CANCELLED from `run` means regular termination.
-int RunRole(CLI::App& app, int argc, char** argv, const std::string& role, const NodeOptions& options,
+int RunRole(ProgramFlags& flags, int argc, char** argv, const std::string& role, const NodeOptions& options,
             absl::FunctionRef<absl::Status()> run);
 
 // Creates run_dir if needed, only for this user. INVALID_ARGUMENT names the wrong flag. Among other cases: socket paths

@@ -1,6 +1,5 @@
 #include "loadtest/workloads/batch.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -64,21 +63,20 @@ absl::Status RunBatch(const BatchFlags& flags, const SessionFlags& common, std::
 
 }  // namespace
 
-void AddBatchCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
+void AddBatchCommand(FlagSet& program, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<BatchFlags>();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "batch", "A batch of prompts at once, and how many tokens a second it generates: MoE-Lightning's workloads");
-  command->add_option("--lengths", flags->lengths,
-                      "Of the prompts: mtbench, synthetic, summarisation (the paper's averages and maxima), or a file "
-                      "with a number of tokens on each line");
-  command->add_option("--generate", flags->generate, "Tokens to generate for each prompt")
-      ->check(CLI::Range(1, 1 << 20));
+  command.Add("--lengths", flags->lengths,
+              "Of the prompts: mtbench, synthetic, summarisation (the paper's averages and maxima), or a file "
+              "with a number of tokens on each line");
+  command.Add("--generate", flags->generate, "Tokens to generate for each prompt").Range(1, 1 << 20);
   command
-      ->add_option("--count", flags->count,
-                   "Prompts. The router takes as many at once as its --queue-limit and 256 more; with decode's --mode "
-                   "throughput twice its --max-batch, if that is more")
-      ->check(CLI::Range(1, 65536));
-  command->add_flag("--padded", flags->padded, "All prompts are as long as the longest one");
+      .Add("--count", flags->count,
+           "Prompts. The router takes as many at once as its --queue-limit and 256 more; with decode's --mode "
+           "throughput twice its --max-batch, if that is more")
+      .Range(1, 65536);
+  command.AddSwitch("--padded", flags->padded, "All prompts are as long as the longest one");
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {
                         return RunBatch(*flags, common, std::move(interrupted));
                       }});

@@ -1,6 +1,5 @@
 #include "loadtest/workloads/chat.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -40,22 +39,18 @@ absl::Status RunChat(ChatOptions options, const SessionFlags& common, std::funct
 
 }  // namespace
 
-void AddChatCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
+void AddChatCommand(FlagSet& program, std::vector<TrafficCommand>& commands) {
   const auto options = std::make_shared<ChatOptions>();
-  CLI::App* command =
-      app.add_subcommand("chat", "Growing conversations that share a beginning: exercises the prefix cache");
-  command->add_option("--users", options->users, "Concurrent conversations")->check(CLI::Range(1, 512));
-  command->add_option("--turns", options->turns, "Turns per conversation")->check(CLI::Range(1, 10000));
-  command->add_option("--system-tokens", options->system_tokens, "Tokens of the beginning that all users share")
-      ->check(CLI::Range(0, 1 << 20));
-  command->add_option("--message-tokens", options->message_tokens, "New tokens of each turn")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--answer-tokens", options->answer_tokens, "Tokens of each answer")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--think", options->think_seconds, "Seconds between an answer and the next message")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--stagger", options->stagger_seconds, "Seconds between the first messages of two users")
-      ->check(CLI::NonNegativeNumber);
+  FlagSet command =
+      program.AddCommand("chat", "Growing conversations that share a beginning: exercises the prefix cache");
+  command.Add("--users", options->users, "Concurrent conversations").Range(1, 512);
+  command.Add("--turns", options->turns, "Turns per conversation").Range(1, 10000);
+  command.Add("--system-tokens", options->system_tokens, "Tokens of the beginning that all users share")
+      .Range(0, 1 << 20);
+  command.Add("--message-tokens", options->message_tokens, "New tokens of each turn").Range(1, 1 << 20);
+  command.Add("--answer-tokens", options->answer_tokens, "Tokens of each answer").Range(1, 1 << 20);
+  command.Add("--think", options->think_seconds, "Seconds between an answer and the next message").NonNegative();
+  command.Add("--stagger", options->stagger_seconds, "Seconds between the first messages of two users").NonNegative();
   commands.push_back({command, [options](const SessionFlags& common, std::function<bool()> interrupted) {
                         return RunChat(*options, common, std::move(interrupted));
                       }});

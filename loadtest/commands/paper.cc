@@ -1,6 +1,5 @@
 #include "loadtest/workloads/paper.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -105,34 +104,32 @@ absl::Status RunPaper(PaperFlags flags, const SessionFlags& common, std::functio
 
 }  // namespace
 
-void AddPaperCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
+void AddPaperCommand(FlagSet& program, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<PaperFlags>();
   PaperOptions& options = flags->options;
-  CLI::App* command =
-      app.add_subcommand("paper",
+  FlagSet command =
+      program.AddCommand("paper",
                          "One prefill and up to two decodes that begin at the same moment: 1P, 1D, 1P+1D, 2D, "
                          "1P+2D, each once per round, normalised to "
                          "one alone (Fig. 18 of \"Cloud-grade SLOs for local MoE\")");
-  command->add_option("--rounds", options.rounds, "Runs of each load")->check(CLI::Range(1, 10000));
-  command->add_option("--prefill-tokens", options.prefill_prompt_tokens, "Prompt tokens of a prefill request")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--prefill-output", options.prefill_output_tokens, "Tokens generated for a prefill request")
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--decode-tokens", options.decode_output_tokens, "Tokens generated for a decode request")
-      ->check(CLI::Range(2, 1 << 20));
-  command->add_option("--decode-prompt", options.decode_prompt_tokens, "Prompt tokens of a decode request")
-      ->check(CLI::Range(1, 1 << 20));
+  command.Add("--rounds", options.rounds, "Runs of each load").Range(1, 10000);
+  command.Add("--prefill-tokens", options.prefill_prompt_tokens, "Prompt tokens of a prefill request")
+      .Range(1, 1 << 20);
+  command.Add("--prefill-output", options.prefill_output_tokens, "Tokens generated for a prefill request")
+      .Range(1, 1000);
+  command.Add("--decode-tokens", options.decode_output_tokens, "Tokens generated for a decode request")
+      .Range(2, 1 << 20);
+  command.Add("--decode-prompt", options.decode_prompt_tokens, "Prompt tokens of a decode request").Range(1, 1 << 20);
   command
-      ->add_option("--seconds-each", flags->seconds_each,
-                   "Choose both lengths by a short probe so that each request takes this long alone; the paper: 20")
-      ->check(CLI::Range(0.0, 86400.0));
-  command->add_option("--pause", options.pause_seconds, "Seconds between two loads")->check(CLI::NonNegativeNumber);
-  command->add_option(
-      "--compare-server", flags->compare_server,
-      "A second router with the same model, measured alternately with the first (say, split and unified mode); "
-      "lengths are calibrated on the first");
-  command->add_option("--name", flags->name, "Name of the server in the report");
-  command->add_option("--compare-name", flags->compare_name, "Name of the second server in the report");
+      .Add("--seconds-each", flags->seconds_each,
+           "Choose both lengths by a short probe so that each request takes this long alone; the paper: 20")
+      .Range(0.0, 86400.0);
+  command.Add("--pause", options.pause_seconds, "Seconds between two loads").NonNegative();
+  command.Add("--compare-server", flags->compare_server,
+              "A second router with the same model, measured alternately with the first (say, split and unified mode); "
+              "lengths are calibrated on the first");
+  command.Add("--name", flags->name, "Name of the server in the report");
+  command.Add("--compare-name", flags->compare_name, "Name of the second server in the report");
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {
                         return RunPaper(*flags, common, std::move(interrupted));
                       }});

@@ -1,6 +1,5 @@
 #include "loadtest/workloads/poisson.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -35,13 +34,13 @@ absl::Status RunPoisson(const PoissonFlags& flags, const SessionFlags& common, s
 
 }  // namespace
 
-void AddPoissonCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
+void AddPoissonCommand(FlagSet& program, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<PoissonFlags>();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "poisson", "Requests that arrive at random at a given rate, whether or not the server keeps up (open loop)");
-  command->add_option("--rate", flags->rate, "Requests per second, on average")->check(CLI::Range(0.001, 10000.0));
-  command->add_option("--duration", flags->duration, "Seconds in which requests arrive")->check(CLI::PositiveNumber);
-  AddTrafficFlags(*command, flags->traffic);
+  command.Add("--rate", flags->rate, "Requests per second, on average").Range(0.001, 10000.0);
+  command.Add("--duration", flags->duration, "Seconds in which requests arrive").Positive();
+  AddTrafficFlags(command, flags->traffic);
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {
                         return RunPoisson(*flags, common, std::move(interrupted));
                       }});

@@ -1,6 +1,5 @@
 #include "loadtest/workloads/ramp.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -49,21 +48,20 @@ absl::Status RunRamp(RampFlags flags, const SessionFlags& common, std::function<
 
 }  // namespace
 
-void AddRampCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
+void AddRampCommand(FlagSet& program, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<RampFlags>();
-  CLI::App* command =
-      app.add_subcommand("ramp", "Raise the load step by step until goodput no longer rises; reports the knee");
-  command->add_flag("--open-loop", flags->options.open_loop,
+  FlagSet command =
+      program.AddCommand("ramp", "Raise the load step by step until goodput no longer rises; reports the knee");
+  command.AddSwitch("--open-loop", flags->options.open_loop,
                     "Steps are requests per second; otherwise requests at a time");
-  command->add_option("--from", flags->options.first, "Load of the first step")->check(CLI::Range(0.001, 10000.0));
-  command->add_option("--factor", flags->options.factor, "Ratio of one step's load to the previous one's")
-      ->check(CLI::Range(1.05, 100.0));
-  command->add_option("--to", flags->options.last, "Highest load of a step")->check(CLI::Range(0.001, 10000.0));
+  command.Add("--from", flags->options.first, "Load of the first step").Range(0.001, 10000.0);
+  command.Add("--factor", flags->options.factor, "Ratio of one step's load to the previous one's").Range(1.05, 100.0);
+  command.Add("--to", flags->options.last, "Highest load of a step").Range(0.001, 10000.0);
   command
-      ->add_option("--step-seconds", flags->options.step_seconds,
-                   "How long requests begin in a step; make it several times as long as a request")
-      ->check(CLI::PositiveNumber);
-  AddTrafficFlags(*command, flags->traffic);
+      .Add("--step-seconds", flags->options.step_seconds,
+           "How long requests begin in a step; make it several times as long as a request")
+      .Positive();
+  AddTrafficFlags(command, flags->traffic);
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {
                         return RunRamp(*flags, common, std::move(interrupted));
                       }});

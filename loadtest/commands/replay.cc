@@ -1,6 +1,5 @@
 #include "loadtest/workloads/replay.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -45,12 +44,11 @@ absl::Status RunReplay(const ReplayFlags& flags, const SessionFlags& common, std
 
 }  // namespace
 
-void AddReplayCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
+void AddReplayCommand(FlagSet& program, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<ReplayFlags>();
-  CLI::App* command = app.add_subcommand("replay", "Send the requests of a trace file at their recorded times");
-  command->add_option("--trace", flags->trace, "JSON lines: arrival, prompt_tokens, output_tokens, ... (README.md)")
-      ->required();
-  command->add_option("--speed", flags->speed, "2: twice as fast as recorded")->check(CLI::Range(0.001, 1000.0));
+  FlagSet command = program.AddCommand("replay", "Send the requests of a trace file at their recorded times");
+  command.Add("--trace", flags->trace, "JSON lines: arrival, prompt_tokens, output_tokens, ... (README.md)").Required();
+  command.Add("--speed", flags->speed, "2: twice as fast as recorded").Range(0.001, 1000.0);
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {
                         return RunReplay(*flags, common, std::move(interrupted));
                       }});

@@ -1,6 +1,5 @@
 #include "loadtest/commands/session.h"
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -8,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/process/flags.h"
 #include "common/report/build_info.h"
 #include "common/report/files.h"
 #include "common/report/number.h"
@@ -21,29 +21,29 @@ constexpr std::chrono::seconds kSettleTime{1};
 
 }  // namespace
 
-void AddSessionFlags(CLI::App& app, SessionFlags& flags) {
-  app.add_option("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")->envname("MOESTRO_SERVER");
-  app.add_option("--timeout", flags.timeout_seconds,
-                 "Seconds after which a request counts as failed, at most a week; 0: never")
-      ->check(CLI::Range(0.0, 604800.0));
-  app.add_option("--max-in-flight", flags.max_in_flight, "Most requests in flight; further ones are sent late")
-      ->check(CLI::Range(1, 4096));
-  app.add_option("--seed", flags.seed, "The same seed gives the same requests at the same times");
-  app.add_option("--slo-ttft", flags.slo.ttft_seconds, "Target for the first token, in seconds")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--slo-tpot", flags.slo.tpot_seconds,
-                 "Target for each later token, in seconds, averaged over a request")
-      ->check(CLI::PositiveNumber);
-  app.add_option(
-         "--metrics", flags.metrics,
-         "A role's metrics, http://HOST:PORT/metrics or HOST:PORT; may be repeated. Adds memory, KV pages and batch "
-         "over time to the report")
-      ->delimiter(',');
-  app.add_option("--metrics-interval", flags.metrics_seconds, "Seconds between two scrapes of the metrics")
-      ->check(CLI::Range(0.1, 3600.0));
-  app.add_option("--out", flags.out_dir, "Directory for the report as WORKLOAD.md, .html (with plots) and .json");
-  app.add_option("--json", flags.json_file, "File for the JSON; '-': stdout, instead of the Markdown");
-  app.add_flag("--requests", flags.requests, "Include every request in the JSON");
+void AddSessionFlags(FlagSet& program, SessionFlags& flags) {
+  program.Add("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")
+      .FromEnvironment("MOESTRO_SERVER");
+  program
+      .Add("--timeout", flags.timeout_seconds,
+           "Seconds after which a request counts as failed, at most a week; 0: never")
+      .Range(0.0, 604800.0);
+  program.Add("--max-in-flight", flags.max_in_flight, "Most requests in flight; further ones are sent late")
+      .Range(1, 4096);
+  program.Add("--seed", flags.seed, "The same seed gives the same requests at the same times");
+  program.Add("--slo-ttft", flags.slo.ttft_seconds, "Target for the first token, in seconds").Positive();
+  program.Add("--slo-tpot", flags.slo.tpot_seconds, "Target for each later token, in seconds, averaged over a request")
+      .Positive();
+  program
+      .Add("--metrics", flags.metrics,
+           "A role's metrics, http://HOST:PORT/metrics or HOST:PORT; may be repeated. Adds memory, KV pages and batch "
+           "over time to the report")
+      .Delimiter(',');
+  program.Add("--metrics-interval", flags.metrics_seconds, "Seconds between two scrapes of the metrics")
+      .Range(0.1, 3600.0);
+  program.Add("--out", flags.out_dir, "Directory for the report as WORKLOAD.md, .html (with plots) and .json");
+  program.Add("--json", flags.json_file, "File for the JSON; '-': stdout, instead of the Markdown");
+  program.AddSwitch("--requests", flags.requests, "Include every request in the JSON");
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Begin(const SessionFlags& flags, const std::string& compare_server,

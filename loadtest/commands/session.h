@@ -14,9 +14,9 @@
 #include "loadtest/report/report.h"
 #include "loadtest/run/runner.h"
 
-namespace CLI {
-class App;
-}
+namespace moestro {
+class FlagSet;
+}  // namespace moestro
 
 namespace moestro::loadtest {
 
@@ -32,7 +32,7 @@ struct SessionFlags {
   std::string json_file;
   bool requests = false;
 };
-void AddSessionFlags(CLI::App& app, SessionFlags& flags);
+void AddSessionFlags(FlagSet& program, SessionFlags& flags);
 
 class Session {  // thread-compatible
  public:

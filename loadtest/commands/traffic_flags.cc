@@ -1,22 +1,21 @@
 #include "loadtest/commands/traffic_flags.h"
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/read_file.h"
 #include "common/base/status.h"
+#include "common/process/flags.h"
 #include "common/report/number.h"
 
 namespace moestro::loadtest {
 
-void AddTrafficFlags(CLI::App& app, TrafficFlags& flags) {
-  app.add_option("--prompt-tokens", flags.prompt_tokens,
-                 "Length of prompts: a count (512), a range (100-2000) or lognormal:MEDIAN,SIGMA");
-  app.add_option("--output-tokens", flags.output_tokens, "Length of answers, in the same forms");
-  app.add_option("--prompt-file", flags.prompt_file,
-                 "File of text prompts, one per line, sent in turn instead of random ids");
-  app.add_option("--temperature", flags.temperature, "0: greedy")->check(CLI::Range(0.0F, 2.0F));
+void AddTrafficFlags(FlagSet& command, TrafficFlags& flags) {
+  command.Add("--prompt-tokens", flags.prompt_tokens,
+              "Length of prompts: a count (512), a range (100-2000) or lognormal:MEDIAN,SIGMA");
+  command.Add("--output-tokens", flags.output_tokens, "Length of answers, in the same forms");
+  command.Add("--prompt-file", flags.prompt_file,
+              "File of text prompts, one per line, sent in turn instead of random ids");
+  command.Add("--temperature", flags.temperature, "0: greedy").Range(0.0F, 2.0F);
 }
 
 absl::StatusOr<std::string> ReadFile(const char* flag, const std::string& path) {

@@ -10,9 +10,9 @@
 #include "loadtest/report/report.h"
 #include "loadtest/workloads/traffic.h"
 
-namespace CLI {
-class App;
-}
+namespace moestro {
+class FlagSet;
+}  // namespace moestro
 
 namespace moestro::loadtest {
 
@@ -22,7 +22,7 @@ struct TrafficFlags {
   std::string prompt_file;
   float temperature = 0;
 };
-void AddTrafficFlags(CLI::App& app, TrafficFlags& flags);
+void AddTrafficFlags(FlagSet& command, TrafficFlags& flags);
 // INVALID_ARGUMENT names the flag; NOT_FOUND names the prompt file.
 absl::StatusOr<TrafficOptions> ToTrafficOptions(const TrafficFlags& flags, const ModelInfo& model, uint64_t seed);
 // Adds the facts at the head of the report.

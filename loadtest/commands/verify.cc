@@ -1,6 +1,5 @@
 #include "loadtest/workloads/verify.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -55,28 +54,25 @@ absl::Status RunVerify(VerifyFlags flags, const SessionFlags& common, std::funct
 
 }  // namespace
 
-void AddVerifyCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
+void AddVerifyCommand(FlagSet& program, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<VerifyFlags>();
   VerifyOptions& options = flags->options;
-  CLI::App* command = app.add_subcommand("verify",
-                                         "Random requests side by side, some cancelled, then each again alone: the "
-                                         "tokens must be the same. Exit code 1 if one differs, a request fails, or not "
-                                         "all was compared. A node gives the same bits on every path "
-                                         "with --mla-form absorbed on prefill");
-  command->add_option("--count", options.requests, "Requests")->check(CLI::Range(1, 1'000'000));
-  command->add_option("--concurrency", flags->concurrency, "Requests at a time")->check(CLI::Range(1, 4096));
-  command->add_option("--prompt-tokens", flags->prompt_tokens,
-                      "Length of prompts: a count (512), a range (100-2000) or lognormal:MEDIAN,SIGMA");
-  command->add_option("--output-tokens", flags->output_tokens, "Length of answers, in the same forms");
-  command->add_option("--cancelled", options.cancelled_share, "Share of cancelled requests")
-      ->check(CLI::Range(0.0, 1.0));
-  command
-      ->add_option("--sampled", options.sampled_share, "Share of requests sampled with a seed; the others are greedy")
-      ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--prefixed", options.prefixed_share, "Share of requests with a shared prefix")
-      ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--prefixes", options.prefixes, "Number of shared prefixes")->check(CLI::Range(1, 10000));
-  command->add_flag("--allow-errors", flags->allow_errors,
+  FlagSet command = program.AddCommand("verify",
+                                       "Random requests side by side, some cancelled, then each again alone: the "
+                                       "tokens must be the same. Exit code 1 if one differs, a request fails, or not "
+                                       "all was compared. A node gives the same bits on every path "
+                                       "with --mla-form absorbed on prefill");
+  command.Add("--count", options.requests, "Requests").Range(1, 1'000'000);
+  command.Add("--concurrency", flags->concurrency, "Requests at a time").Range(1, 4096);
+  command.Add("--prompt-tokens", flags->prompt_tokens,
+              "Length of prompts: a count (512), a range (100-2000) or lognormal:MEDIAN,SIGMA");
+  command.Add("--output-tokens", flags->output_tokens, "Length of answers, in the same forms");
+  command.Add("--cancelled", options.cancelled_share, "Share of cancelled requests").Range(0.0, 1.0);
+  command.Add("--sampled", options.sampled_share, "Share of requests sampled with a seed; the others are greedy")
+      .Range(0.0, 1.0);
+  command.Add("--prefixed", options.prefixed_share, "Share of requests with a shared prefix").Range(0.0, 1.0);
+  command.Add("--prefixes", options.prefixes, "Number of shared prefixes").Range(1, 10000);
+  command.AddSwitch("--allow-errors", flags->allow_errors,
                     "Requests may fail (roles are killed meanwhile); their tokens are compared with their second run, "
                     "which must complete");
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -130,44 +129,39 @@ absl::Status Bench(BenchFlags flags) {
 
 }  // namespace
 
-void AddBenchCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddBenchCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<BenchFlags>();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "bench", "Measure this machine's ceilings and every kernel as a ratio to its ceiling, as JSON and as a report");
   command
-      ->add_option("--preset", flags->options.preset,
-                   "layer: DeepSeek-V3's shapes; quick: tiny shapes, with meaningless ratios")
-      ->check(CLI::IsMember({"layer", "quick"}));
-  command->add_flag("--quick", flags->quick, "Same as --preset quick");
-  command->add_option("--filter", flags->options.filter, "Run only benchmarks whose name contains this");
-  command->add_flag("--list", flags->list, "Print the names and run nothing");
-  command->add_option("--threads", flags->options.threads, "Worker threads; 0: all cores")->check(CLI::Range(0, 4096));
-  command->add_option("--rounds", flags->options.rounds, "Rounds of each benchmark; 0: the preset's")
-      ->check(CLI::Range(0, 10000));
+      .Add("--preset", flags->options.preset,
+           "layer: DeepSeek-V3's shapes; quick: tiny shapes, with meaningless ratios")
+      .OneOf({"layer", "quick"});
+  command.AddSwitch("--quick", flags->quick, "Same as --preset quick");
+  command.Add("--filter", flags->options.filter, "Run only benchmarks whose name contains this");
+  command.AddSwitch("--list", flags->list, "Print the names and run nothing");
+  command.Add("--threads", flags->options.threads, "Worker threads; 0: all cores").Range(0, 4096);
+  command.Add("--rounds", flags->options.rounds, "Rounds of each benchmark; 0: the preset's").Range(0, 10000);
   command
-      ->add_option("--experts", flags->options.experts,
-                   "Most experts of the MoE layer; 0: the preset's, or as many as half of the available memory holds")
-      ->check(CLI::Range(0, 4096));
-  command
-      ->add_option("--memory", flags->options.model_bytes,
-                   "Size of the end-to-end model, for example 8GiB; 0: the preset's")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  command->add_option(
-      "--json", flags->json_file,
-      "File for the report's JSON, which includes the comparison if there is --compare; empty: stdout. With "
-      "--against: file for the comparison's JSON; empty: none");
-  command->add_option("--out", flags->out_dir, "Directory for bench.md and bench.html; empty: neither");
-  CLI::Option* compare =
-      command->add_option("--compare", flags->compare_file, "An older report's JSON, compared with this run");
-  CLI::Option* against = command
-                             ->add_option("--against", flags->against_file,
-                                          "A newer report's JSON, compared with --compare instead of measuring")
-                             ->needs(compare);
+      .Add("--experts", flags->options.experts,
+           "Most experts of the MoE layer; 0: the preset's, or as many as half of the available memory holds")
+      .Range(0, 4096);
+  command.Add("--memory", flags->options.model_bytes, "Size of the end-to-end model, for example 8GiB; 0: the preset's")
+      .AsBytes();
+  command.Add("--json", flags->json_file,
+              "File for the report's JSON, which includes the comparison if there is --compare; empty: stdout. With "
+              "--against: file for the comparison's JSON; empty: none");
+  command.Add("--out", flags->out_dir, "Directory for bench.md and bench.html; empty: neither");
+  Flag compare = command.Add("--compare", flags->compare_file, "An older report's JSON, compared with this run");
+  Flag against =
+      command
+          .Add("--against", flags->against_file, "A newer report's JSON, compared with --compare instead of measuring")
+          .Needs(compare);
   for (const char* of_runs :
        {"--preset", "--quick", "--filter", "--list", "--threads", "--rounds", "--experts", "--memory", "--out"}) {
-    command->get_option(of_runs)->excludes(against);
+    command.Find(of_runs).Excludes(against);
   }
-  command->footer(kFooter);
+  command.Footer(kFooter);
   commands.push_back({command, [flags] { return Bench(*flags); }});
 }
 

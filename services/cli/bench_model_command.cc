@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,17 +24,17 @@ absl::Status BenchModel(const BenchModelFlags& flags) {
 
 }  // namespace
 
-void AddBenchModelCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddBenchModelCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<BenchModelFlags>();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "bench-model", "Time prompt and decode of the model in a weight store's segment, without a node, as JSON");
-  command->add_option("--segment", flags->segment, "Name of the segment, from `moestro segments list`")->required();
-  command->add_option("--threads", flags->options.threads, "Worker threads; 0: all cores");
-  command->add_option("--repetitions", flags->options.repetitions, "Repetitions after one that warms up");
-  command->add_option("--prompt", flags->options.prompt_tokens, "Tokens of the prompt, computed in one pass");
-  command->add_option("--decode", flags->options.decode_tokens, "Tokens decoded one by one, from an empty cache");
+  command.Add("--segment", flags->segment, "Name of the segment, from `moestro segments list`").Required();
+  command.Add("--threads", flags->options.threads, "Worker threads; 0: all cores");
+  command.Add("--repetitions", flags->options.repetitions, "Repetitions after one that warms up");
+  command.Add("--prompt", flags->options.prompt_tokens, "Tokens of the prompt, computed in one pass");
+  command.Add("--decode", flags->options.decode_tokens, "Tokens decoded one by one, from an empty cache");
   AddWords(
-      *command, "--int8-activations", {kInt8ActivationsWords.begin(), kInt8ActivationsWords.end()},
+      command, "--int8-activations", {kInt8ActivationsWords.begin(), kInt8ActivationsWords.end()},
       std::string(kInt8ActivationsWords[static_cast<size_t>(flags->options.int8_activations)]),
       [flags](size_t word) { flags->options.int8_activations = static_cast<Int8Activations>(word); },
       std::string(kInt8ActivationsHelp));

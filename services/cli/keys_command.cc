@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -83,44 +82,41 @@ absl::Status List(const KeysFlags& flags) {
 
 }  // namespace
 
-void AddKeysCommands(CLI::App& app, std::vector<Command>& commands) {
+void AddKeysCommands(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<KeysFlags>();
-  CLI::App* keys = app.add_subcommand("keys", "API keys of a router (moestro-router --keys-file)");
-  keys->require_subcommand(1);
-  const auto add_file = [&](CLI::App* command) {
-    command->add_option("--file", flags->file, "File of the keys' hashes")->required();
+  FlagSet keys = program.AddCommand("keys", "API keys of a router (moestro-router --keys-file)");
+  keys.RequireCommands(1, 1);
+  const auto add_file = [&](FlagSet& command) {
+    command.Add("--file", flags->file, "File of the keys' hashes").Required();
   };
-  CLI::App* add = keys->add_subcommand("add", "Make a key: prints it, once, and adds its hash to the file");
+  FlagSet add = keys.AddCommand("add", "Make a key: prints it, once, and adds its hash to the file");
   add_file(add);
   access::KeyEntry& entry = flags->entry;
-  add->add_option("--name", entry.name, "Who gets it: the tenant, in logs and metrics")->required();
-  add->add_option("--weight", entry.weight, "Share of the machine among keys whose requests wait")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  add.Add("--name", entry.name, "Who gets it: the tenant, in logs and metrics").Required();
+  add.Add("--weight", entry.weight, "Share of the machine among keys whose requests wait").Positive();
   const auto add_limit = [&](const char* flag, std::optional<int64_t>& limit, const char* help) {
-    add->add_option(flag, limit, absl::StrCat(help, "; default: no limit"))->check(CLI::PositiveNumber);
+    add.Add(flag, limit, absl::StrCat(help, "; default: no limit")).Positive();
   };
   add_limit("--requests-per-minute", entry.limits.requests_per_minute, "Requests in a minute");
   add_limit("--tokens-per-minute", entry.limits.tokens_per_minute,
             "Tokens in a minute: prompts and max_tokens; what a request does not use comes back at its end");
-  add->add_option("--burst-tokens", entry.limits.burst_tokens,
-                  "Of --tokens-per-minute at once, so the most of one request; default: those of one minute")
-      ->check(CLI::PositiveNumber);
+  add.Add("--burst-tokens", entry.limits.burst_tokens,
+          "Of --tokens-per-minute at once, so the most of one request; default: those of one minute")
+      .Positive();
   add_limit("--running", entry.limits.running, "Requests at once; others wait");
   add_limit("--waiting", entry.limits.waiting, "Requests that may wait; others are refused");
   add_limit("--max-tokens", entry.limits.max_tokens, "Tokens that a request may generate");
   add_limit("--context", entry.limits.context, "Tokens of a request's prompt and answer");
-  add->add_option("--cache-scope", flags->cache_scope,
-                  "own: nobody else finds its cached prompts; shared: keys with this word find each other's")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"own", "shared"}));
-  add->add_option("--endpoints", flags->endpoints, "What it may call; default: generate,score,tokenize")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"generate", "score", "tokenize", "admin"}));
-  add->add_option("--expires", flags->expires, "First day, UTC, on which it is refused: 2027-01-31; default: never");
+  add.Add("--cache-scope", flags->cache_scope,
+          "own: nobody else finds its cached prompts; shared: keys with this word find each other's")
+      .OneOf({"own", "shared"});
+  add.Add("--endpoints", flags->endpoints, "What it may call; default: generate,score,tokenize")
+      .Delimiter(',')
+      .OneOf({"generate", "score", "tokenize", "admin"});
+  add.Add("--expires", flags->expires, "First day, UTC, on which it is refused: 2027-01-31; default: never");
   commands.push_back({add, [flags] { return Add(*flags); }});
 
-  CLI::App* list = keys->add_subcommand("list", "Names and limits; the file holds no keys");
+  FlagSet list = keys.AddCommand("list", "Names and limits; the file holds no keys");
   add_file(list);
   commands.push_back({list, [flags] { return List(*flags); }});
 }

@@ -1,10 +1,11 @@
 #include "services/cli/program.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
 
 #include "common/base/exceptions.h"
 #include "common/platform/memory_fault.h"
+#include "common/process/flags.h"
 #include "common/process/node_options.h"
 #include "common/process/process.h"
 #include "services/cli/output.h"
@@ -24,25 +25,23 @@ int Finish(absl::Status status) {
 int RunProgram(int argc, char** argv, const std::string& description, const std::string& footer,
                const std::vector<AddCommand>& adders) {
   ExitOnMemoryFault(kExitMemoryFault);
-  CLI::App app{description +
-               "\nResults go to stdout, progress and summaries to stderr.\n"
-               "Exit codes: 0 done, 1 failed, 2 a flag or an input is wrong, 3 the node or memory is not available,\n"
-               "4 inspected shared memory could not be read."};
-  app.set_version_flag("--version", "moestro " + ProgramVersion());
-  app.require_subcommand(1);
-  app.option_defaults()->always_capture_default();
-  app.footer(footer);
+  ProgramFlags program{
+      description +
+      "\nResults go to stdout, progress and summaries to stderr.\n"
+      "Exit codes: 0 done, 1 failed, 2 a flag or an input is wrong, 3 the node or memory is not available,\n"
+      "4 inspected shared memory could not be read."};
+  program.AddVersion("moestro " + ProgramVersion());
+  program.RequireCommands(1, 1);
+  program.Footer(footer);
 
   std::vector<Command> commands;
-  for (const AddCommand add : adders) add(app, commands);
+  for (const AddCommand add : adders) add(program, commands);
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? Finish(absl::OkStatus()) : kExitUsage;
+  if (const std::optional<int> exit_code = program.Parse(argc, argv)) {
+    return *exit_code == kExitOk ? Finish(absl::OkStatus()) : *exit_code;
   }
   for (const Command& command : commands) {
-    if (command.app->parsed()) return Finish(CatchExceptions(command.run));
+    if (command.flags.WasGiven()) return Finish(CatchExceptions(command.run));
   }
   return kExitUsage;
 }

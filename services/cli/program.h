@@ -8,7 +8,7 @@
 
 namespace moestro::cli {
 
-using AddCommand = void (*)(CLI::App& app, std::vector<Command>& commands);
+using AddCommand = void (*)(FlagSet& program, std::vector<Command>& commands);
 
 // The body of main: parses the flags, runs the command that they name and reports its error. Returns the exit code.
 // `description` and `footer` are the first and the last paragraph of --help.

@@ -1,79 +1,79 @@
 // moestro-prefill: turns prompts into KV pages.
-#include <CLI/CLI.hpp>
 
 #include "common/base/status.h"
 #include "common/kernels/dispatch.h"
 #include "common/process/choice.h"
+#include "common/process/flags.h"
 #include "common/process/process.h"
 #include "services/prefill/server.h"
 
 int main(int argc, char** argv) {
   moestro::TerminationSignal termination;
   moestro::prefill::PrefillConfig config;
-  CLI::App app{
+  moestro::ProgramFlags flags{
       "moestro-prefill: the prefill role of a moestro node.\n"
       "Maps the weight store's segment and fills KV pages that decode has leased, one prompt at a time.\n"
       "MOESTRO_ISA=ref|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx in the environment forces the kernels."};
-  moestro::AddNodeOptions(app, "prefill", config.node);
-  moestro::AddCpuShare(app, moestro::CpuRole::kPrefill, config.share);
-  moestro::AddCpuOptions(app, config.cpu);
+  moestro::AddNodeOptions(flags, "prefill", config.node);
+  moestro::AddCpuShare(flags, moestro::CpuRole::kPrefill, config.share);
+  moestro::AddCpuOptions(flags, config.cpu);
   moestro::AddWords(
-      app, "--int8-activations", {moestro::kInt8ActivationsWords.begin(), moestro::kInt8ActivationsWords.end()},
+      flags, "--int8-activations", {moestro::kInt8ActivationsWords.begin(), moestro::kInt8ActivationsWords.end()},
       std::string(moestro::kInt8ActivationsWords[static_cast<size_t>(config.int8_activations)]),
       [&](size_t word) { config.int8_activations = static_cast<moestro::Int8Activations>(word); },
       std::string(moestro::kInt8ActivationsHelp));
-  moestro::AddChoice(app, "--prefill-activations", moestro::prefill::kPrefillActivationsWords, config.activations,
+  moestro::AddChoice(flags, "--prefill-activations", moestro::prefill::kPrefillActivationsWords, config.activations,
                      "Inputs of FP8 weights. bf16: exact; fp8: as such checkpoints are published, on this role's CPUs "
                      "too; auto: fp8 on GPUs that multiply it");
-  app.add_option("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
-  app.add_option("--queue-limit", config.queue_limit, "Prompts that may wait; further prompts are refused");
-  moestro::AddChoice(app, "--mla-form", moestro::prefill::kMlaFormWords, config.mla_form.choice,
+  flags.Add("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
+  flags.Add("--queue-limit", config.queue_limit, "Prompts that may wait; further prompts are refused");
+  moestro::AddChoice(flags, "--mla-form", moestro::prefill::kMlaFormWords, config.mla_form.choice,
                      "absorbed: every path gives the same bits; unabsorbed; auto: un-absorbed for long prompts "
                      "(faster)");
-  app.add_option("--unabsorbed-from-tokens", config.mla_form.unabsorbed_from_tokens,
-                 "With --mla-form auto: shortest prompt that is computed un-absorbed");
+  flags.Add("--unabsorbed-from-tokens", config.mla_form.unabsorbed_from_tokens,
+            "With --mla-form auto: shortest prompt that is computed un-absorbed");
   moestro::prefill::StreamConfig& stream = config.stream;
-  app.add_option(
-      "--device", stream.device,
-      "Device that computes long prompts from weights streamed to it: none (computed in place), host or cuda:N");
-  app.add_option(
+  flags.Add("--device", stream.device,
+            "Device that computes long prompts from weights streamed to it: none (computed in place), host or cuda:N");
+  flags.Add(
       "--devices", stream.devices,
       "Instead: several devices that share each long prompt: GPUs (0,1) or host,host; a list of one is as --device");
-  app.add_option(
-      "--borrow-device", stream.borrow_device,
-      "Decode's device, named as in decode's --device, used besides the role's own: for prompts that may use the "
-      "whole machine, while decode has no work");
-  app.add_option(
+  flags.Add("--borrow-device", stream.borrow_device,
+            "Decode's device, named as in decode's --device, used besides the role's own: for prompts that may use the "
+            "whole machine, while decode has no work");
+  flags.Add(
       "--device-shares", stream.device_shares,
       "With several devices: how large their parts of a prompt are, as numbers in proportion to their speed (3,2), the "
       "borrowed device last; auto: measured at the start where GPUs are of different kinds, else equal");
   moestro::AddChoice(
-      app, "--device-exchange", moestro::prefill::kDeviceExchangeWords, stream.device_exchange,
+      flags, "--device-exchange", moestro::prefill::kDeviceExchangeWords, stream.device_exchange,
       "With several devices: what they exchange goes from GPU to GPU (peer), or through the host's memory "
       "(host); auto: peer where every GPU reaches all others (nvidia-smi topo -p2p r)");
-  app.add_option(
-      "--device-timeout-seconds", stream.device_timeout_seconds,
-      "With several devices: one that the others wait for is dropped after this long without a sign of life");
-  moestro::AddChoice(app, "--expert-parallel", moestro::prefill::kExpertParallelismWords, stream.expert_parallel,
+  flags.Add("--device-timeout-seconds", stream.device_timeout_seconds,
+            "With several devices: one that the others wait for is dropped after this long without a sign of life");
+  moestro::AddChoice(flags, "--expert-parallel", moestro::prefill::kExpertParallelismWords, stream.expert_parallel,
                      "With several devices: small (SmallEP: all rows to all), or standard (a row to its experts), for "
                      "comparison");
-  app.add_option("--device-memory", stream.memory_bytes,
-                 "Memory to use on each device (8GB); 0: all of a GPU's, 4 GiB of the host's")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  app.add_option("--device-dense-bytes", stream.dense_bytes,
-                 "Part of --device-memory for weights other than routed experts: those of a layer and the next")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  app.add_option("--device-pin-bytes", stream.pin_bytes,
-                 "At most this much of the weights is pinned for fast copies to a GPU (32GB); 0: all")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  app.add_option("--ring-slots", stream.ring_slots, "Experts in device memory at once; 0: as many as fit");
-  app.add_option("--min-pass-tokens", stream.min_pass_tokens,
-                 "Shortest pass into which a streamed prompt is cut; it is cut only where memory forces it");
-  app.add_option(
+  flags
+      .Add("--device-memory", stream.memory_bytes,
+           "Memory to use on each device (8GB); 0: all of a GPU's, 4 GiB of the host's")
+      .AsBytes();
+  flags
+      .Add("--device-dense-bytes", stream.dense_bytes,
+           "Part of --device-memory for weights other than routed experts: those of a layer and the next")
+      .AsBytes();
+  flags
+      .Add("--device-pin-bytes", stream.pin_bytes,
+           "At most this much of the weights is pinned for fast copies to a GPU (32GB); 0: all")
+      .AsBytes();
+  flags.Add("--ring-slots", stream.ring_slots, "Experts in device memory at once; 0: as many as fit");
+  flags.Add("--min-pass-tokens", stream.min_pass_tokens,
+            "Shortest pass into which a streamed prompt is cut; it is cut only where memory forces it");
+  flags.Add(
       "--stream-from-tokens", stream.from_tokens,
       "Shortest prompt that is streamed, in new tokens, if the router does not say how (its --path-policy paper)");
-  app.add_option("--trace-file", stream.trace_file, "Timeline of the last streamed prompt, for chrome://tracing");
-  return moestro::RunRole(app, argc, argv, "prefill", config.node, [&]() -> absl::Status {
+  flags.Add("--trace-file", stream.trace_file, "Timeline of the last streamed prompt, for chrome://tracing");
+  return moestro::RunRole(flags, argc, argv, "prefill", config.node, [&]() -> absl::Status {
     MOE_ASSIGN_OR_RETURN(config.lent_cpus, moestro::TakeCpuShare(config.share, moestro::CpuRole::kPrefill));
     MOE_RETURN_IF_ERROR(moestro::prefill::ValidatePrefillConfig(config));
     return moestro::prefill::RunPrefillServer(config, termination);

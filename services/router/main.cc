@@ -1,14 +1,14 @@
 // moestro-router: the front door of a node.
-#include <CLI/CLI.hpp>
 
 #include "common/base/status.h"
+#include "common/process/flags.h"
 #include "common/process/process.h"
 #include "services/router/server.h"
 
 int main(int argc, char** argv) {
   moestro::TerminationSignal termination;
   moestro::router::RouterConfig config;
-  CLI::App app{
+  moestro::ProgramFlags flags{
       "moestro-router: the front door of a moestro node.\n"
       "Serves the gRPC API (moestro.v1.InferenceService, health, reflection) on --grpc-address and on a unix socket in "
       "--run-dir, and the OpenAI API over HTTP on --http-address.\n"
@@ -17,61 +17,57 @@ int main(int argc, char** argv) {
       "Holds no weights; learns the model from the weight store.\n"
       "Prints 'moestro-router ready grpc=HOST:PORT http=HOST:PORT' on stdout once it listens; logs go to stderr.\n"
       "Exit codes: 0 drained after SIGTERM, 1 failed, 2 a flag is wrong, 3 an address is taken."};
-  moestro::AddNodeOptions(app, "router", config.node);
-  app.add_option("--grpc-address", config.grpc_address,
-                 "HOST:PORT of the client API; one that others reach needs --keys-file or --allow-anonymous");
-  app.add_option("--http-address", config.http_address,
-                 "HOST:PORT of the OpenAI API over HTTP; off: none. The same holds for it");
-  app.add_option("--http-connections", config.http_connections, "HTTP connections that may be open at once");
-  app.add_option("--http-keep-alive-seconds", config.http_keep_alive_seconds,
-                 "Streams over HTTP that are silent for this long get a comment, so that no proxy ends them; 0: never");
-  app.add_option(
-      "--cors-origin", config.cors_origin,
-      "Whose pages may call over HTTP from a browser: an origin (https://example.org), or * for everybody's");
-  app.add_option("--keys-file", config.keys_file,
-                 "File of API keys (moestro keys add); read again when it changes and after SIGHUP. Then every call "
-                 "needs a key, except over the unix socket. Empty: no call needs one");
-  app.add_option("--tls-cert", config.tls.certificate,
-                 "TLS for HTTP, and for gRPC over TCP: PEM file of the certificate and those that lead to its "
-                 "authority. This file "
-                 "and the next two are read again when they change");
-  app.add_option("--tls-key", config.tls.key, "PEM file of its private key");
-  app.add_option("--tls-client-ca", config.tls.client_ca,
-                 "PEM file of authorities: a client needs a certificate of one of them");
-  app.add_flag("--allow-anonymous", config.allow_anonymous,
-               "Without --keys-file, accept a --grpc-address that others reach");
-  app.add_option("--default-max-tokens", config.default_max_tokens,
-                 "Tokens to generate when a request sets no max_tokens");
-  app.add_option("--batch-dir", config.batch_dir,
-                 "Folder for /v1/files and /v1/batches, which survive a restart in it; made if it is missing. Each key "
-                 "sees its own, and may keep 1000 files and 8 GiB. Empty: both answer 404");
-  app.add_option("--batch-in-flight", config.batch_in_flight,
-                 "Requests at once of the batch that runs; one batch of each key does. More give more tokens/s and let "
-                 "other requests wait longer");
-  app.add_option("--queue-limit", config.queue_limit,
-                 "Requests that may wait for KV pages; further requests are refused");
-  app.add_option(
-      "--recovery-seconds", config.recovery_seconds,
-      "How long requests wait for a role that died or restarts. Then they fail, but long prompts go to decode. "
-      "Set it above the roles' --drain-seconds plus a start, or a restart fails requests");
-  app.add_option("--write-stall-seconds", config.write_stall_seconds,
-                 "A client that reads nothing of its answer for this long loses its call");
-  moestro::AddChoice(app, "--real-time", moestro::router::kRealTimeWords, config.real_time,
+  moestro::AddNodeOptions(flags, "router", config.node);
+  flags.Add("--grpc-address", config.grpc_address,
+            "HOST:PORT of the client API; one that others reach needs --keys-file or --allow-anonymous");
+  flags.Add("--http-address", config.http_address,
+            "HOST:PORT of the OpenAI API over HTTP; off: none. The same holds for it");
+  flags.Add("--http-connections", config.http_connections, "HTTP connections that may be open at once");
+  flags.Add("--http-keep-alive-seconds", config.http_keep_alive_seconds,
+            "Streams over HTTP that are silent for this long get a comment, so that no proxy ends them; 0: never");
+  flags.Add("--cors-origin", config.cors_origin,
+            "Whose pages may call over HTTP from a browser: an origin (https://example.org), or * for everybody's");
+  flags.Add("--keys-file", config.keys_file,
+            "File of API keys (moestro keys add); read again when it changes and after SIGHUP. Then every call "
+            "needs a key, except over the unix socket. Empty: no call needs one");
+  flags.Add("--tls-cert", config.tls.certificate,
+            "TLS for HTTP, and for gRPC over TCP: PEM file of the certificate and those that lead to its "
+            "authority. This file "
+            "and the next two are read again when they change");
+  flags.Add("--tls-key", config.tls.key, "PEM file of its private key");
+  flags.Add("--tls-client-ca", config.tls.client_ca,
+            "PEM file of authorities: a client needs a certificate of one of them");
+  flags.AddSwitch("--allow-anonymous", config.allow_anonymous,
+                  "Without --keys-file, accept a --grpc-address that others reach");
+  flags.Add("--default-max-tokens", config.default_max_tokens, "Tokens to generate when a request sets no max_tokens");
+  flags.Add("--batch-dir", config.batch_dir,
+            "Folder for /v1/files and /v1/batches, which survive a restart in it; made if it is missing. Each key "
+            "sees its own, and may keep 1000 files and 8 GiB. Empty: both answer 404");
+  flags.Add("--batch-in-flight", config.batch_in_flight,
+            "Requests at once of the batch that runs; one batch of each key does. More give more tokens/s and let "
+            "other requests wait longer");
+  flags.Add("--queue-limit", config.queue_limit, "Requests that may wait for KV pages; further requests are refused");
+  flags.Add("--recovery-seconds", config.recovery_seconds,
+            "How long requests wait for a role that died or restarts. Then they fail, but long prompts go to decode. "
+            "Set it above the roles' --drain-seconds plus a start, or a restart fails requests");
+  flags.Add("--write-stall-seconds", config.write_stall_seconds,
+            "A client that reads nothing of its answer for this long loses its call");
+  moestro::AddChoice(flags, "--real-time", moestro::router::kRealTimeWords, config.real_time,
                      "auto: real-time priority where it is permitted (RLIMIT_RTPRIO 1), so that requests and tokens do "
                      "not wait in the router behind the roles that compute; off: the priority it was started with");
-  moestro::AddChoice(app, "--mode", moestro::router::kPathModeWords, config.mode,
+  moestro::AddChoice(flags, "--mode", moestro::router::kPathModeWords, config.mode,
                      "split: long prompts run in prefill, beside decode; unified: every prompt runs in decode, and "
                      "only Score needs prefill");
-  moestro::AddChoice(app, "--path-policy", moestro::router::kPathRuleWords, config.path_policy,
+  moestro::AddChoice(flags, "--path-policy", moestro::router::kPathRuleWords, config.path_policy,
                      "With --mode split: predicted: prompts run where the first token comes soonest, as the roles "
                      "predict from what they measure at their start; paper: by --chunked-below-tokens, and in prefill "
                      "by its --stream-from-tokens");
-  app.add_option("--chunked-below-tokens", config.chunked_below_tokens,
-                 "With --mode split: prompts with fewer new (not cached) tokens run in decode, in chunks. With "
-                 "--path-policy predicted: until the roles have measured, and where the prediction is within 10 %");
-  app.add_option("--decode-idle-window-seconds", config.decode_idle_window_seconds,
-                 "With --mode split: a long prompt gets the whole machine when decode has had no work for this long");
-  return moestro::RunRole(app, argc, argv, "router", config.node, [&]() -> absl::Status {
+  flags.Add("--chunked-below-tokens", config.chunked_below_tokens,
+            "With --mode split: prompts with fewer new (not cached) tokens run in decode, in chunks. With "
+            "--path-policy predicted: until the roles have measured, and where the prediction is within 10 %");
+  flags.Add("--decode-idle-window-seconds", config.decode_idle_window_seconds,
+            "With --mode split: a long prompt gets the whole machine when decode has had no work for this long");
+  return moestro::RunRole(flags, argc, argv, "router", config.node, [&]() -> absl::Status {
     if (config.http_address == "off") config.http_address.clear();
     MOE_RETURN_IF_ERROR(moestro::router::ValidateRouterConfig(config));
     return moestro::router::RunRouterServer(config, termination);

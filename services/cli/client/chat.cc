@@ -1,6 +1,5 @@
 #include <histedit.h>
 
-#include <CLI/CLI.hpp>
 #include <clocale>
 #include <cstdio>
 #include <iostream>
@@ -150,14 +149,14 @@ class ChatSession {
 
 }  // namespace
 
-void AddChatCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddChatCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<ChatFlags>();
-  CLI::App* command = app.add_subcommand("chat", "Talk to the model, one line per turn");
-  AddServerFlags(*command, flags->server);
-  AddSamplingFlags(*command, flags->sampling);
-  command->add_option("--system", flags->system, "System prompt");
-  AddTemplateFlags(*command, flags->chat_template);
-  command->add_flag("--json", flags->json, "A JSON line for each turn instead of the streamed text");
+  FlagSet command = program.AddCommand("chat", "Talk to the model, one line per turn");
+  AddServerFlags(command, flags->server);
+  AddSamplingFlags(command, flags->sampling);
+  command.Add("--system", flags->system, "System prompt");
+  AddTemplateFlags(command, flags->chat_template);
+  command.AddSwitch("--json", flags->json, "A JSON line for each turn instead of the streamed text");
   commands.push_back({command, [flags] {
                         BlockInterrupts();
                         return ChatSession(*flags).Run();

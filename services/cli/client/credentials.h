@@ -5,9 +5,9 @@
 
 #include "absl/status/statusor.h"
 
-namespace CLI {
-class App;
-}
+namespace moestro {
+class FlagSet;
+}  // namespace moestro
 
 namespace moestro::cli {
 
@@ -16,7 +16,7 @@ struct CredentialFlags {
   std::string tls_ca;        // PEM file of authorities; empty: no TLS, or the system's over https
 };
 // --api-key-file (or MOESTRO_API_KEY_FILE) and --tls-ca (or MOESTRO_TLS_CA).
-void AddCredentialFlags(CLI::App& app, CredentialFlags& flags);
+void AddCredentialFlags(FlagSet& command, CredentialFlags& flags);
 
 // The key of the file; empty without one. NOT_FOUND: it cannot be read; INVALID_ARGUMENT: it holds no key.
 absl::StatusOr<std::string> ReadApiKey(const CredentialFlags& flags);

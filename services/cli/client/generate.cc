@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -50,20 +49,19 @@ absl::Status Generate(const GenerateFlags& flags) {
 
 }  // namespace
 
-void AddGenerateCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddGenerateCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<GenerateFlags>();
-  CLI::App* command = app.add_subcommand("generate", "Continue a prompt; the text streams to stdout");
-  AddServerFlags(*command, flags->server);
-  AddTextFlags(*command, flags->prompt, "--prompt", "--prompt-file");
-  AddSamplingFlags(*command, flags->sampling);
-  CLI::Option* chat =
-      command->add_flag("--chat", flags->chat, "The prompt is a user's message, in the chat's template");
-  chat->excludes(command->get_option_group("input")->get_option("--token-ids"));
-  AddTemplateFlags(*command, flags->chat_template);
-  for (const char* of_chats : {"--tools", "--template-flag"}) command->get_option(of_chats)->needs(chat);
-  command->add_option("--request-id", flags->request_id, "Name of the request in logs and for Abort; default: random");
-  AddWayFlag(*command, flags->way, {"chunked", "in_place", "streamed"});
-  command->add_flag("--json", flags->json, "One JSON object at the end, with ids, logprobs, usage and timings");
+  FlagSet command = program.AddCommand("generate", "Continue a prompt; the text streams to stdout");
+  AddServerFlags(command, flags->server);
+  AddTextFlags(command, flags->prompt, "--prompt", "--prompt-file");
+  AddSamplingFlags(command, flags->sampling);
+  Flag chat = command.AddSwitch("--chat", flags->chat, "The prompt is a user's message, in the chat's template");
+  chat.Excludes(command.Find("--token-ids"));
+  AddTemplateFlags(command, flags->chat_template);
+  for (const char* of_chats : {"--tools", "--template-flag"}) command.Find(of_chats).Needs(chat);
+  command.Add("--request-id", flags->request_id, "Name of the request in logs and for Abort; default: random");
+  AddWayFlag(command, flags->way, {"chunked", "in_place", "streamed"});
+  command.AddSwitch("--json", flags->json, "One JSON object at the end, with ids, logprobs, usage and timings");
   commands.push_back({command, [flags] { return Generate(*flags); }});
 }
 

@@ -1,6 +1,5 @@
 #include <grpcpp/client_context.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -43,12 +42,12 @@ absl::Status CheckHealth(const HealthFlags& flags) {
 
 }  // namespace
 
-void AddHealthCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddHealthCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<HealthFlags>();
-  CLI::App* command =
-      app.add_subcommand("health", "Check whether the node serves, or one role: --server unix:RUN_DIR/ROLE.sock");
-  AddServerFlags(*command, flags->server);
-  command->add_option("--service", flags->service, "gRPC service to check; empty: the whole process");
+  FlagSet command =
+      program.AddCommand("health", "Check whether the node serves, or one role: --server unix:RUN_DIR/ROLE.sock");
+  AddServerFlags(command, flags->server);
+  command.Add("--service", flags->service, "gRPC service to check; empty: the whole process");
   commands.push_back({command, [flags] { return CheckHealth(*flags); }});
 }
 

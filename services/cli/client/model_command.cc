@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -55,11 +54,11 @@ absl::Status ShowModel(const ModelFlags& flags) {
 
 }  // namespace
 
-void AddModelCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddModelCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<ModelFlags>();
-  CLI::App* command = app.add_subcommand("model", "The model that the node serves");
-  AddServerFlags(*command, flags->server);
-  command->add_flag("--json", flags->json, "One JSON object");
+  FlagSet command = program.AddCommand("model", "The model that the node serves");
+  AddServerFlags(command, flags->server);
+  command.AddSwitch("--json", flags->json, "One JSON object");
   commands.push_back({command, [flags] { return ShowModel(*flags); }});
 }
 

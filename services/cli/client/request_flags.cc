@@ -1,6 +1,5 @@
 #include "services/cli/client/request_flags.h"
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -9,41 +8,42 @@
 #include "absl/strings/str_split.h"
 #include "common/base/read_file.h"
 #include "common/base/status.h"
+#include "common/process/flags.h"
 #include "common/text/utf8.h"
 #include "moestro/v1/inference.pb.h"
 
 namespace moestro::cli {
 
-void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
-  app.add_option("--max-tokens", flags.max_tokens, "Most tokens to generate; 0: the server's default");
-  app.add_option("--temperature", flags.temperature, "0: greedy; default: the model's own");
-  app.add_option("--top-p", flags.top_p, "Smallest set of most likely tokens of this probability; 1: off");
-  app.add_option("--top-k", flags.top_k, "Only this many most likely tokens; 0: off");
-  app.add_option("--seed", flags.seed, "The same request with the same seed gives the same tokens");
-  app.add_option("--stop-id", flags.stop_ids,
-                 "Token id that ends the answer, in addition to the model's own; may be repeated")
-      ->delimiter(',');
-  app.add_option("--stop", flags.stop, "Text that ends the answer and is not part of it; may be repeated");
-  app.add_option("--min-p", flags.min_p, "Drop tokens less likely than this times the most likely one; 0: off");
-  app.add_option("--presence-penalty", flags.presence_penalty,
-                 "Subtracted from the logit of every token generated so far; 0: off");
-  app.add_option("--frequency-penalty", flags.frequency_penalty,
-                 "The same for each time that the token was generated; 0: off");
-  app.add_option("--repetition-penalty", flags.repetition_penalty,
-                 "Above 1: makes tokens of the prompt and of the answer so far less likely; 1: off");
-  app.add_option("--logit-bias", flags.logit_bias, "ID=BIAS, added to a token's logit: -100 to 100; may be repeated");
-  app.add_option("--top-logprobs", flags.top_logprobs, "Alternatives of each token in the output of --json, up to 20");
-  app.add_flag("--keep-special-tokens", flags.keep_special_tokens, "Spell out special tokens in the text");
-  CLI::Option_group* constraint = app.add_option_group("constraint", "At most one of");
-  constraint->add_flag("--json-object", flags.json_object, "The answer is a JSON object");
-  constraint->add_option("--json-schema", flags.json_schema_file,
-                         "File with a JSON schema; the answer is valid for it");
-  constraint->add_option("--grammar", flags.grammar_file, "File with a grammar (GBNF) of the answer");
-  constraint->add_option("--regex", flags.regex, "Regular expression that matches the whole answer");
-  constraint->require_option(0, 1);
-  app.add_flag("--ignore-eos", flags.ignore_eos, "Continue past the model's own stop ids");
-  app.add_option("--cache-scope", flags.cache_scope,
-                 "Share cached prefixes with requests of this scope only; default: the shared scope");
+void AddSamplingFlags(FlagSet& command, SamplingFlags& flags) {
+  command.Add("--max-tokens", flags.max_tokens, "Most tokens to generate; 0: the server's default");
+  command.Add("--temperature", flags.temperature, "0: greedy; default: the model's own");
+  command.Add("--top-p", flags.top_p, "Smallest set of most likely tokens of this probability; 1: off");
+  command.Add("--top-k", flags.top_k, "Only this many most likely tokens; 0: off");
+  command.Add("--seed", flags.seed, "The same request with the same seed gives the same tokens");
+  command
+      .Add("--stop-id", flags.stop_ids,
+           "Token id that ends the answer, in addition to the model's own; may be repeated")
+      .Delimiter(',');
+  command.Add("--stop", flags.stop, "Text that ends the answer and is not part of it; may be repeated");
+  command.Add("--min-p", flags.min_p, "Drop tokens less likely than this times the most likely one; 0: off");
+  command.Add("--presence-penalty", flags.presence_penalty,
+              "Subtracted from the logit of every token generated so far; 0: off");
+  command.Add("--frequency-penalty", flags.frequency_penalty,
+              "The same for each time that the token was generated; 0: off");
+  command.Add("--repetition-penalty", flags.repetition_penalty,
+              "Above 1: makes tokens of the prompt and of the answer so far less likely; 1: off");
+  command.Add("--logit-bias", flags.logit_bias, "ID=BIAS, added to a token's logit: -100 to 100; may be repeated");
+  command.Add("--top-logprobs", flags.top_logprobs, "Alternatives of each token in the output of --json, up to 20");
+  command.AddSwitch("--keep-special-tokens", flags.keep_special_tokens, "Spell out special tokens in the text");
+  FlagSet constraint = command.AddGroup("constraint", "At most one of");
+  constraint.AddSwitch("--json-object", flags.json_object, "The answer is a JSON object");
+  constraint.Add("--json-schema", flags.json_schema_file, "File with a JSON schema; the answer is valid for it");
+  constraint.Add("--grammar", flags.grammar_file, "File with a grammar (GBNF) of the answer");
+  constraint.Add("--regex", flags.regex, "Regular expression that matches the whole answer");
+  constraint.RequireFlags(0, 1);
+  command.AddSwitch("--ignore-eos", flags.ignore_eos, "Continue past the model's own stop ids");
+  command.Add("--cache-scope", flags.cache_scope,
+              "Share cached prefixes with requests of this scope only; default: the shared scope");
 }
 
 namespace {
@@ -102,9 +102,8 @@ absl::Status ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest&
   return ApplyConstraint(flags, request);
 }
 
-void AddWayFlag(CLI::App& app, std::string& way, const std::vector<std::string>& ways) {
-  app.add_option("--way", way, "What computes the prompt, or an error; default: the router's choice")
-      ->check(CLI::IsMember(ways));
+void AddWayFlag(FlagSet& command, std::string& way, const std::vector<std::string>& ways) {
+  command.Add("--way", way, "What computes the prompt, or an error; default: the router's choice").OneOf(ways);
 }
 
 v1::PromptWay WayOf(const std::string& way) {
@@ -113,13 +112,13 @@ v1::PromptWay WayOf(const std::string& way) {
   return way == "streamed" ? v1::PROMPT_WAY_STREAMED : v1::PROMPT_WAY_UNSPECIFIED;
 }
 
-void AddTemplateFlags(CLI::App& app, TemplateFlags& flags) {
-  app.add_option("--tools", flags.tools_file,
-                 "File with the functions that the model may call: a JSON array as in OpenAI's API, "
-                 "[{\"type\": \"function\", \"function\": {\"name\": ..., \"parameters\": ...}}]");
-  app.add_option("--template-flag", flags.flags,
-                 "NAME=JSON, a variable of the model's chat template: enable_thinking=false (Qwen3, GLM), "
-                 "thinking=true (DeepSeek-V3.1), reasoning_effort='\"high\"' (gpt-oss); may be repeated");
+void AddTemplateFlags(FlagSet& command, TemplateFlags& flags) {
+  command.Add("--tools", flags.tools_file,
+              "File with the functions that the model may call: a JSON array as in OpenAI's API, "
+              "[{\"type\": \"function\", \"function\": {\"name\": ..., \"parameters\": ...}}]");
+  command.Add("--template-flag", flags.flags,
+              "NAME=JSON, a variable of the model's chat template: enable_thinking=false (Qwen3, GLM), "
+              "thinking=true (DeepSeek-V3.1), reasoning_effort='\"high\"' (gpt-oss); may be repeated");
 }
 
 absl::Status ApplyTemplateFlags(const TemplateFlags& flags, v1::Chat& chat) {
@@ -150,14 +149,14 @@ absl::Status ApplyTemplateFlags(const TemplateFlags& flags, v1::Chat& chat) {
   return absl::OkStatus();
 }
 
-void AddTextFlags(CLI::App& app, TextFlags& flags, const char* text_flag, const char* file_flag) {
+void AddTextFlags(FlagSet& command, TextFlags& flags, const char* text_flag, const char* file_flag) {
   flags.text_flag = text_flag;
   flags.file_flag = file_flag;
-  CLI::Option_group* group = app.add_option_group("input", "Exactly one of");
-  group->add_option(text_flag, flags.text, "The text");
-  group->add_option(file_flag, flags.file, "File with the text; '-' reads stdin");
-  group->add_option("--token-ids", flags.token_ids, "Token ids, separated by commas")->delimiter(',');
-  group->require_option(1);
+  FlagSet group = command.AddGroup("input", "Exactly one of");
+  group.Add(text_flag, flags.text, "The text");
+  group.Add(file_flag, flags.file, "File with the text; '-' reads stdin");
+  group.Add("--token-ids", flags.token_ids, "Token ids, separated by commas").Delimiter(',');
+  group.RequireFlags(1, 1);
 }
 
 absl::StatusOr<std::string> ReadText(const TextFlags& flags) {

@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "moestro/v1/types.pb.h"
 
-namespace CLI {
-class App;
-}
+namespace moestro {
+class FlagSet;
+}  // namespace moestro
 
 namespace moestro::v1 {
 class Chat;
@@ -44,12 +44,12 @@ struct SamplingFlags {
   std::string grammar_file;
   std::string regex;
 };
-void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
+void AddSamplingFlags(FlagSet& command, SamplingFlags& flags);
 // NOT_FOUND names an unreadable file; INVALID_ARGUMENT names the flag and what it must be.
 absl::Status ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request);
 
 // --way, one of `ways`: chunked, in_place, streamed. Empty: the router chooses.
-void AddWayFlag(CLI::App& app, std::string& way, const std::vector<std::string>& ways);
+void AddWayFlag(FlagSet& command, std::string& way, const std::vector<std::string>& ways);
 v1::PromptWay WayOf(const std::string& way);
 
 // What a chat's template gets besides the messages.
@@ -57,7 +57,7 @@ struct TemplateFlags {
   std::string tools_file;
   std::vector<std::string> flags;  // NAME=JSON
 };
-void AddTemplateFlags(CLI::App& app, TemplateFlags& flags);
+void AddTemplateFlags(FlagSet& command, TemplateFlags& flags);
 // NOT_FOUND names an unreadable file; INVALID_ARGUMENT names the flag and what it must be.
 absl::Status ApplyTemplateFlags(const TemplateFlags& flags, v1::Chat& chat);
 
@@ -70,7 +70,7 @@ struct TextFlags {
   std::vector<int32_t> token_ids;
 };
 // `text_flag` and `file_flag`: their names ("--prompt", "--prompt-file").
-void AddTextFlags(CLI::App& app, TextFlags& flags, const char* text_flag, const char* file_flag);
+void AddTextFlags(FlagSet& command, TextFlags& flags, const char* text_flag, const char* file_flag);
 // The text that the first two flags give. NOT_FOUND names an unreadable file; otherwise the errors of CheckUtf8.
 absl::StatusOr<std::string> ReadText(const TextFlags& flags);
 

@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "services/cli/client/credentials.h"
 
-namespace CLI {
-class App;
-}
+namespace moestro {
+class FlagSet;
+}  // namespace moestro
 
 namespace moestro::v1 {
 class DetokenizeResponse;
@@ -32,7 +32,7 @@ struct ServerFlags {
   CredentialFlags credentials;
 };
 // --server (or MOESTRO_SERVER), --timeout, and those of the credentials.
-void AddServerFlags(CLI::App& app, ServerFlags& flags);
+void AddServerFlags(FlagSet& command, ServerFlags& flags);
 
 class RouterClient {
  public:

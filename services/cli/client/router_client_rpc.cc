@@ -1,12 +1,12 @@
 #include <grpcpp/client_context.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/read_file.h"
 #include "common/base/status.h"
+#include "common/process/flags.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "moestro/v1/inference.grpc.pb.h"
@@ -14,14 +14,12 @@
 
 namespace moestro::cli {
 
-void AddServerFlags(CLI::App& app, ServerFlags& flags) {
-  app.add_option("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")
-      ->envname("MOESTRO_SERVER")
-      ->capture_default_str();
-  app.add_option("--timeout", flags.timeout_seconds, "Seconds until a call is cancelled, at most a week; 0: never")
-      ->check(CLI::Range(0.0, 604800.0))
-      ->capture_default_str();
-  AddCredentialFlags(app, flags.credentials);
+void AddServerFlags(FlagSet& command, ServerFlags& flags) {
+  command.Add("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")
+      .FromEnvironment("MOESTRO_SERVER");
+  command.Add("--timeout", flags.timeout_seconds, "Seconds until a call is cancelled, at most a week; 0: never")
+      .Range(0.0, 604800.0);
+  AddCredentialFlags(command, flags.credentials);
 }
 
 namespace {

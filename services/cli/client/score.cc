@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -90,14 +89,14 @@ absl::Status Score(const ScoreFlags& flags) {
 
 }  // namespace
 
-void AddScoreCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddScoreCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<ScoreFlags>();
-  CLI::App* command = app.add_subcommand("score", "Log-probabilities of a given text: one JSON line per token");
-  AddServerFlags(*command, flags->server);
-  AddTextFlags(*command, flags->text, "--text", "--file");
-  command->add_option("--top", flags->top, "Alternatives for each position")->check(CLI::Range(0, 100));
-  AddWayFlag(*command, flags->way, {"in_place", "streamed"});
-  command->add_flag("--json", flags->json, "One JSON object instead of one line per token");
+  FlagSet command = program.AddCommand("score", "Log-probabilities of a given text: one JSON line per token");
+  AddServerFlags(command, flags->server);
+  AddTextFlags(command, flags->text, "--text", "--file");
+  command.Add("--top", flags->top, "Alternatives for each position").Range(0, 100);
+  AddWayFlag(command, flags->way, {"in_place", "streamed"});
+  command.AddSwitch("--json", flags->json, "One JSON object instead of one line per token");
   commands.push_back({command, [flags] { return Score(*flags); }});
 }
 

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -59,22 +58,20 @@ absl::Status Detokenize(const DetokenizeFlags& flags) {
 
 }  // namespace
 
-void AddTextCommands(CLI::App& app, std::vector<Command>& commands) {
+void AddTextCommands(FlagSet& program, std::vector<Command>& commands) {
   const auto tokenize = std::make_shared<TokenizeFlags>();
-  CLI::App* to_ids = app.add_subcommand("tokenize", "The token ids of a text, with the text of each");
-  AddServerFlags(*to_ids, tokenize->server);
-  to_ids->add_option("text,--text", tokenize->text, "The text; nothing in it becomes a special token")->required();
-  to_ids->add_flag("--no-special-tokens", tokenize->no_special_tokens, "Leave out BOS");
-  to_ids->add_flag("--json", tokenize->json, "One JSON object");
+  FlagSet to_ids = program.AddCommand("tokenize", "The token ids of a text, with the text of each");
+  AddServerFlags(to_ids, tokenize->server);
+  to_ids.Add("text,--text", tokenize->text, "The text; nothing in it becomes a special token").Required();
+  to_ids.AddSwitch("--no-special-tokens", tokenize->no_special_tokens, "Leave out BOS");
+  to_ids.AddSwitch("--json", tokenize->json, "One JSON object");
   commands.push_back({to_ids, [tokenize] { return Tokenize(*tokenize); }});
 
   const auto detokenize = std::make_shared<DetokenizeFlags>();
-  CLI::App* to_text = app.add_subcommand("detokenize", "The text of token ids");
-  AddServerFlags(*to_text, detokenize->server);
-  to_text->add_option("ids,--token-ids", detokenize->ids, "Token ids, separated by commas or blanks")
-      ->delimiter(',')
-      ->required();
-  to_text->add_flag("--keep-special-tokens", detokenize->keep_special_tokens, "Include special tokens");
+  FlagSet to_text = program.AddCommand("detokenize", "The text of token ids");
+  AddServerFlags(to_text, detokenize->server);
+  to_text.Add("ids,--token-ids", detokenize->ids, "Token ids, separated by commas or blanks").Delimiter(',').Required();
+  to_text.AddSwitch("--keep-special-tokens", detokenize->keep_special_tokens, "Include special tokens");
   commands.push_back({to_text, [detokenize] { return Detokenize(*detokenize); }});
 }
 

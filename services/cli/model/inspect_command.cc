@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
@@ -79,30 +78,28 @@ absl::Status Inspect(const InspectFlags& flags) {
 
 }  // namespace
 
-void AddInspectCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddInspectCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<InspectFlags>();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "inspect", "Describe a model, the memory it needs and its speed at best, or a segment in shared memory");
-  CLI::Option_group* what = command->add_option_group("what", "Exactly one of");
-  what->add_option(
+  FlagSet what = command.AddGroup("what", "Exactly one of");
+  what.Add(
       "model", flags->path,
       "Directory of a checkpoint, a *.gguf file, a config.json alone, org/name in the cache of Hugging Face's tools, "
       "or a published model");
-  what->add_option("--segment", flags->segment, "Name of a weight segment (see 'moestro segments list')");
-  what->require_option(1);
-  command->add_flag("--verify", flags->verify, "With --segment: read all data and check the checksums");
-  command->add_option("--instance", flags->instance, "Node whose segments are searched for the checkpoint");
+  what.Add("--segment", flags->segment, "Name of a weight segment (see 'moestro segments list')");
+  what.RequireFlags(1, 1);
+  command.AddSwitch("--verify", flags->verify, "With --segment: read all data and check the checksums");
+  command.Add("--instance", flags->instance, "Node whose segments are searched for the checkpoint");
+  command.Add("--bandwidth", flags->bandwidth, "Memory bandwidth that the estimate assumes, in GB/s; 0: measure it")
+      .Range(0.0, 1e6);
   command
-      ->add_option("--bandwidth", flags->bandwidth,
-                   "Memory bandwidth that the estimate assumes, in GB/s; 0: measure it")
-      ->check(CLI::Range(0.0, 1e6));
-  command
-      ->add_option("--gflops", flags->gflops,
-                   "Multiplications and additions that the estimate assumes, in 10^9 a second; 0: measure them")
-      ->check(CLI::Range(0.0, 1e9));
-  command->add_flag("--directory", flags->directory, "Print only the directory or *.gguf file of the model");
-  command->add_flag("--json", flags->json, "JSON");
-  command->footer(kFooter);
+      .Add("--gflops", flags->gflops,
+           "Multiplications and additions that the estimate assumes, in 10^9 a second; 0: measure them")
+      .Range(0.0, 1e9);
+  command.AddSwitch("--directory", flags->directory, "Print only the directory or *.gguf file of the model");
+  command.AddSwitch("--json", flags->json, "JSON");
+  command.Footer(kFooter);
   commands.push_back({command, [flags] { return Inspect(*flags); }});
 }
 

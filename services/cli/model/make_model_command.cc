@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -65,29 +64,29 @@ absl::Status Make(const MakeModelOptions& options) {
 
 }  // namespace
 
-void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddMakeModelCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto options = std::make_shared<MakeModelOptions>();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "make-model", "Write a checkpoint with the layout of a published model and reproducible random weights");
   std::vector<std::string> presets;
   for (const auto& [name, what] : MakeModelPresets()) presets.push_back(name);
-  command->add_option("--preset", options->preset, absl::StrJoin(MakeModelPresets(), "; ", absl::PairFormatter(": ")))
-      ->check(CLI::IsMember(presets));
-  command->add_option("--out", options->out_dir, "Directory to create, or FILE.gguf: one file in GGUF")->required();
-  command->add_option("--layers", options->layers, "Decoder layers; 0: the preset's");
-  command->add_option("--experts", options->experts, "Routed experts per layer; 0: the preset's");
-  command->add_option("--vocab-rows", options->vocab_rows, "Rows of embedding and head; 0: the preset's");
-  command->add_option("--seed", options->seed, "The same options and seed give the same bytes");
-  command->add_option("--shard-bytes", options->shard_bytes, "Tensor bytes per file; 0: the preset's");
+  command.Add("--preset", options->preset, absl::StrJoin(MakeModelPresets(), "; ", absl::PairFormatter(": ")))
+      .OneOf(presets);
+  command.Add("--out", options->out_dir, "Directory to create, or FILE.gguf: one file in GGUF").Required();
+  command.Add("--layers", options->layers, "Decoder layers; 0: the preset's");
+  command.Add("--experts", options->experts, "Routed experts per layer; 0: the preset's");
+  command.Add("--vocab-rows", options->vocab_rows, "Rows of embedding and head; 0: the preset's");
+  command.Add("--seed", options->seed, "The same options and seed give the same bytes");
+  command.Add("--shard-bytes", options->shard_bytes, "Tensor bytes per file; 0: the preset's");
   command
-      ->add_option(
+      .Add(
           "--weights", options->weights,
           "fp8: with block scales; bf16: dequantised; int4, mxfp4, int4_asym: bf16, but routed experts in four bits, "
           "as compressed-tensors keeps them; awq, gptq: the same as these do; int8, w8a8_int8: bf16, but linear layers "
           "in eight bits, with compressed-tensors' config or SGLang's; in GGUF: bf16, f16, q8_0, q6_k, q4_k_m, q4_0, "
           "mxfp4; if not given, what the preset has, in GGUF bf16")
-      ->check(CLI::IsMember(MakeModelWeights()));
-  command->add_flag("--force", options->force, "Replace an existing checkpoint");
+      .OneOf(MakeModelWeights());
+  command.AddSwitch("--force", options->force, "Replace an existing checkpoint");
   commands.push_back({command, [options] { return Make(*options); }});
 }
 

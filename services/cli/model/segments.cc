@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -99,23 +98,23 @@ absl::Status PruneSegments(const SegmentsFlags& flags) {
   return absl::OkStatus();
 }
 
-void AddFlags(CLI::App& command, SegmentsFlags& flags) {
-  CLI::Option* instance = command.add_option("--instance", flags.instance, "Node that owns the objects");
-  command.add_flag("--all", flags.all, "The objects of every node on this machine")->excludes(instance);
-  command.add_flag("--json", flags.json, "JSON");
+void AddFlags(FlagSet& command, SegmentsFlags& flags) {
+  Flag instance = command.Add("--instance", flags.instance, "Node that owns the objects");
+  command.AddSwitch("--all", flags.all, "The objects of every node on this machine").Excludes(instance);
+  command.AddSwitch("--json", flags.json, "JSON");
 }
 
 }  // namespace
 
-void AddSegmentsCommands(CLI::App& app, std::vector<Command>& commands) {
+void AddSegmentsCommands(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<SegmentsFlags>();
-  CLI::App* segments = app.add_subcommand("segments", "Shared-memory objects: weights and KV pools");
-  segments->require_subcommand(1);
-  CLI::App* list = segments->add_subcommand("list", "Sizes, owners and states");
-  AddFlags(*list, *flags);
+  FlagSet segments = program.AddCommand("segments", "Shared-memory objects: weights and KV pools");
+  segments.RequireCommands(1, 1);
+  FlagSet list = segments.AddCommand("list", "Sizes, owners and states");
+  AddFlags(list, *flags);
   commands.push_back({list, [flags] { return ListSegments(*flags); }});
-  CLI::App* prune = segments->add_subcommand("prune", "Remove objects that no process owns or uses");
-  AddFlags(*prune, *flags);
+  FlagSet prune = segments.AddCommand("prune", "Remove objects that no process owns or uses");
+  AddFlags(prune, *flags);
   commands.push_back({prune, [flags] { return PruneSegments(*flags); }});
 }
 

@@ -1,5 +1,4 @@
 // `moestro paper`: a paper's figures beside this implementation's.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
@@ -65,14 +64,14 @@ absl::Status MoeLightning(const MoeLightningFlags& flags) {
   return Show(MakeMoeLightningReport(*machines, flags.figure), flags.out_dir);
 }
 
-void AddMoeLightning(CLI::App& paper, std::vector<Command>& commands) {
+void AddMoeLightning(FlagSet& paper, std::vector<Command>& commands) {
   const auto flags = std::make_shared<MoeLightningFlags>();
-  CLI::App* command = paper.add_subcommand(
+  FlagSet command = paper.AddCommand(
       "moe-lightning",
       "\"MoE-Lightning: High-Throughput MoE Inference on Memory-constrained GPUs\" (ASPLOS '25), by formulas");
-  command->add_option("--figure", flags->figure, "Only this figure")->check(CLI::IsMember(MoeLightningFigures()));
-  command->add_option("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
-  command->add_option("--machines", flags->machines, "Directory of the paper's machines (deploy/hardware)");
+  command.Add("--figure", flags->figure, "Only this figure").OneOf(MoeLightningFigures());
+  command.Add("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
+  command.Add("--machines", flags->machines, "Directory of the paper's machines (deploy/hardware)");
   commands.push_back({command, [flags] { return MoeLightning(*flags); }});
 }
 
@@ -88,15 +87,14 @@ absl::Status HybriMoE(const HybriMoEFlags& flags) {
   return Show(MakeHybriMoEReport(*machine, flags.figure), flags.out_dir);
 }
 
-void AddHybriMoE(CLI::App& paper, std::vector<Command>& commands) {
+void AddHybriMoE(FlagSet& paper, std::vector<Command>& commands) {
   const auto flags = std::make_shared<HybriMoEFlags>();
-  CLI::App* command =
-      paper.add_subcommand("hybrimoe",
-                           "\"HybriMoE: Hybrid CPU-GPU Scheduling and Cache Management for Efficient MoE "
-                           "Inference\" (DAC '25), by replays of recordings");
-  command->add_option("--figure", flags->figure, "Only this figure")->check(CLI::IsMember(HybriMoEFigures()));
-  command->add_option("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
-  command->add_option("--hardware", flags->machine, "JSON file of the paper's machine (deploy/hardware)");
+  FlagSet command = paper.AddCommand("hybrimoe",
+                                     "\"HybriMoE: Hybrid CPU-GPU Scheduling and Cache Management for Efficient MoE "
+                                     "Inference\" (DAC '25), by replays of recordings");
+  command.Add("--figure", flags->figure, "Only this figure").OneOf(HybriMoEFigures());
+  command.Add("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
+  command.Add("--hardware", flags->machine, "JSON file of the paper's machine (deploy/hardware)");
   commands.push_back({command, [flags] { return HybriMoE(*flags); }});
 }
 
@@ -114,43 +112,42 @@ absl::Status TriMoe(const TriMoeFlags& flags) {
   return Show(MakeTriMoeReport(*machine, contention, flags.figure), flags.out_dir);
 }
 
-void AddTriMoe(CLI::App& paper, std::vector<Command>& commands) {
+void AddTriMoe(FlagSet& paper, std::vector<Command>& commands) {
   const auto flags = std::make_shared<TriMoeFlags>();
-  CLI::App* command = paper.add_subcommand(
+  FlagSet command = paper.AddCommand(
       "trimoe",
       "\"TriMoE: Augmenting GPU with AMX-Enabled CPU and DIMM-NDP for High-Throughput MoE Inference via Offloading\", "
       "by plans on its machine");
-  command->add_option("--figure", flags->figure, "Only this figure or table")->check(CLI::IsMember(TriMoeFigures()));
-  command->add_option("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
-  command->add_option("--machines", flags->machines, "Directory of the paper's machine (deploy/hardware)");
+  command.Add("--figure", flags->figure, "Only this figure or table").OneOf(TriMoeFigures());
+  command.Add("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
+  command.Add("--machines", flags->machines, "Directory of the paper's machine (deploy/hardware)");
   command
-      ->add_option(
-          "--contention", flags->contention,
-          "What reads by GPU and CPU take from a DIMM's processor: the bytes at the DIMM's internal rate, or at "
-          "the host's")
-      ->check(CLI::IsMember({"internal", "host"}));
+      .Add("--contention", flags->contention,
+           "What reads by GPU and CPU take from a DIMM's processor: the bytes at the DIMM's internal rate, or at "
+           "the host's")
+      .OneOf({"internal", "host"});
   commands.push_back({command, [flags] { return TriMoe(*flags); }});
 }
 
 }  // namespace
 
-void AddPaperCommand(CLI::App& app, std::vector<Command>& commands) {
-  CLI::App* paper = app.add_subcommand("paper", "A paper's figures beside this implementation's: misses first");
-  paper->require_subcommand(1);
+void AddPaperCommand(FlagSet& program, std::vector<Command>& commands) {
+  FlagSet paper = program.AddCommand("paper", "A paper's figures beside this implementation's: misses first");
+  paper.RequireCommands(1, 1);
   const auto flags = std::make_shared<OsdiFlags>();
-  CLI::App* command = paper->add_subcommand(
+  FlagSet command = paper.AddCommand(
       "osdi",
       "\"Achieving Cloud-Grade SLOs for Local Mixture-of-Experts Inference\" (OSDI '26), simulated on its node");
-  command->add_option("--figure", flags->figure, "Only this figure or table")->check(CLI::IsMember(OsdiFigures()));
-  command->add_option("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
-  command->add_option("--hardware", flags->hardware, "JSON file of the node (deploy/hardware)");
-  command->add_option("--cpu", flags->cpu, "JSON file of the node's CPUs alone, as for simulate --cpu");
-  command->add_option("--measured", flags->measured_file,
-                      "JSON report of `moestro bench --filter table1`, for Table 1; empty: its rows stay open");
+  command.Add("--figure", flags->figure, "Only this figure or table").OneOf(OsdiFigures());
+  command.Add("--out", flags->out_dir, "Directory for claims.csv, points.csv and index.html; empty: none");
+  command.Add("--hardware", flags->hardware, "JSON file of the node (deploy/hardware)");
+  command.Add("--cpu", flags->cpu, "JSON file of the node's CPUs alone, as for simulate --cpu");
+  command.Add("--measured", flags->measured_file,
+              "JSON report of `moestro bench --filter table1`, for Table 1; empty: its rows stay open");
   commands.push_back({command, [flags] { return Osdi(*flags); }});
-  AddMoeLightning(*paper, commands);
-  AddHybriMoE(*paper, commands);
-  AddTriMoe(*paper, commands);
+  AddMoeLightning(paper, commands);
+  AddHybriMoE(paper, commands);
+  AddTriMoe(paper, commands);
 }
 
 }  // namespace moestro::cli

@@ -1,5 +1,4 @@
 // `moestro plan`: predicts the effects of a configuration from formulas, before anything runs.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -128,34 +127,31 @@ absl::Status Plan(PlanFlags flags) {
 
 }  // namespace
 
-void AddPlanCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddPlanCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<PlanFlags>();
-  CLI::App* command = app.add_subcommand("plan", "Predict the effects of a configuration from formulas");
+  FlagSet command = program.AddCommand("plan", "Predict the effects of a configuration from formulas");
   command
-      ->add_option(
-          "--explain", flags->explain,
-          "dslp: bytes that a prefill over several devices exchanges; roofline: where attention and experts of "
-          "decode belong; batch: how many requests should decode together, offline")
-      ->required()
-      ->check(CLI::IsMember({kDslp, kRoofline, kBatch}));
-  command->add_option(
+      .Add("--explain", flags->explain,
+           "dslp: bytes that a prefill over several devices exchanges; roofline: where attention and experts of "
+           "decode belong; batch: how many requests should decode together, offline")
+      .Required()
+      .OneOf({kDslp, kRoofline, kBatch});
+  command.Add(
       "--model", flags->model,
       absl::StrCat(absl::StrJoin(checkpoint::PublishedModels(), ", "), ", a checkpoint directory or a config.json"));
-  command->add_option("--ranks", flags->ranks, "dslp: devices");
-  command->add_option("--tokens", flags->tokens, "dslp: tokens of the prompt");
+  command.Add("--ranks", flags->ranks, "dslp: devices");
+  command.Add("--tokens", flags->tokens, "dslp: tokens of the prompt");
   ExplainBatchFlags& batch = flags->batch;
-  command->add_option(
-      "--hardware", batch.hardware,
-      "roofline, batch: JSON file of a machine (deploy/hardware); batch without it: this machine, measured");
+  command.Add("--hardware", batch.hardware,
+              "roofline, batch: JSON file of a machine (deploy/hardware); batch without it: this machine, measured");
   command
-      ->add_option("--format", batch.format,
-                   "roofline, batch: of the linear layers; default: published, as the model has them")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kBatchFormats), std::end(kBatchFormats))));
-  command->add_option("--prompt", batch.prompt, "batch: tokens of each request's prompt");
-  command->add_option("--generate", batch.generate, "batch: tokens that each request generates");
-  command->add_option("--context", batch.context, "roofline: positions that attention sees");
-  command->add_option("--micro-batch", batch.micro_batch, "roofline: rows that go through the experts together");
-  command->add_flag("--json", flags->json, "JSON");
+      .Add("--format", batch.format, "roofline, batch: of the linear layers; default: published, as the model has them")
+      .OneOf(std::vector<std::string>(std::begin(kBatchFormats), std::end(kBatchFormats)));
+  command.Add("--prompt", batch.prompt, "batch: tokens of each request's prompt");
+  command.Add("--generate", batch.generate, "batch: tokens that each request generates");
+  command.Add("--context", batch.context, "roofline: positions that attention sees");
+  command.Add("--micro-batch", batch.micro_batch, "roofline: rows that go through the experts together");
+  command.AddSwitch("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Plan(*flags); }});
 }
 

@@ -1,6 +1,5 @@
 // `moestro simulate`: predicts the time of a streamed prefill on a machine described by a file. Runs the prefill role's
 // pipeline on a simulated device. Its flags --decode and --cpu choose the other simulations.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
@@ -205,86 +204,82 @@ absl::Status Simulate(SimulateFlags flags) {
 
 }  // namespace
 
-void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddSimulateCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<SimulateFlags>();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "simulate",
       "Predict the time of a streamed prefill, of decode, or of both without a GPU, on a machine described by a file "
       "(deploy/hardware)");
-  command->add_option("hardware", flags->hardware, "JSON file with the machine's figures")->required();
-  command->add_option("--model", flags->model, "A published model; in FP8 but with --cpu")
-      ->check(CLI::IsMember(checkpoint::PublishedModels()));
+  command.Add("hardware", flags->hardware, "JSON file with the machine's figures").Required();
+  command.Add("--model", flags->model, "A published model; in FP8 but with --cpu").OneOf(checkpoint::PublishedModels());
   command
-      ->add_option("--tokens", flags->tokens,
-                   "Prompt lengths; default: 4K to 64K, up to the model's context; with --cpu 1024")
-      ->delimiter(',');
-  command->add_option("--ranks", flags->ranks, "Devices that share a prompt, each as described in the file")
-      ->check(CLI::Range(1, 8));
-  command->add_option("--ring-slots", flags->limits.ring_slots,
-                      "Experts in GPU memory at once, at least two; 0: as many as fit");
-  command->add_option("--dense-bytes", flags->limits.dense_bytes, "GPU memory for weights that are not routed experts")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  command->add_option("--min-pass-tokens", flags->limits.min_pass_rows, "Shortest pass into which a prompt is cut")
-      ->check(CLI::Range(1, 1 << 30));
-  command->add_option("--experts-together", flags->limits.max_experts_together, "Most experts in one launch")
-      ->check(CLI::Range(1, 4096));
+      .Add("--tokens", flags->tokens, "Prompt lengths; default: 4K to 64K, up to the model's context; with --cpu 1024")
+      .Delimiter(',');
+  command.Add("--ranks", flags->ranks, "Devices that share a prompt, each as described in the file").Range(1, 8);
+  command.Add("--ring-slots", flags->limits.ring_slots,
+              "Experts in GPU memory at once, at least two; 0: as many as fit");
+  command.Add("--dense-bytes", flags->limits.dense_bytes, "GPU memory for weights that are not routed experts")
+      .AsBytes();
+  command.Add("--min-pass-tokens", flags->limits.min_pass_rows, "Shortest pass into which a prompt is cut")
+      .Range(1, 1 << 30);
+  command.Add("--experts-together", flags->limits.max_experts_together, "Most experts in one launch").Range(1, 4096);
   command
-      ->add_option("--expert-spread", flags->costs.expert_spread,
-                   "Standard deviation over mean of the tokens per expert in a layer; one device only")
-      ->check(CLI::Range(0.0, 0.57));
+      .Add("--expert-spread", flags->costs.expert_spread,
+           "Standard deviation over mean of the tokens per expert in a layer; one device only")
+      .Range(0.0, 0.57);
   command
-      ->add_option("--activations", flags->activations,
-                   "Type to which activations are rounded before products with FP8 weights. bf16: at the GPU's BF16 "
-                   "rate; fp8: at its FP8 rate; auto: as the kernels here do on such a GPU")
-      ->check(CLI::IsMember({kBuiltActivations, kBf16Activations, kFp8Activations}));
-  command->add_option("--trace-file", flags->trace_file, "Timeline of the last prompt, for chrome://tracing");
-  command->add_flag(
+      .Add("--activations", flags->activations,
+           "Type to which activations are rounded before products with FP8 weights. bf16: at the GPU's BF16 "
+           "rate; fp8: at its FP8 rate; auto: as the kernels here do on such a GPU")
+      .OneOf({kBuiltActivations, kBf16Activations, kFp8Activations});
+  command.Add("--trace-file", flags->trace_file, "Timeline of the last prompt, for chrome://tracing");
+  command.AddSwitch(
       "--paper", flags->paper,
       "Compare the paper's figures for DeepSeek-V3 on one RTX 5090, or two, with this implementation and with the "
       "paper's way (--activations fp8 --experts-together 1, all rows in one tile); with --decode, on RTX 5090 and 2x "
       "EPYC 9355; with --cpu, "
       "Table 1 of Intel's article on SGLang on two Xeon 6980P");
-  CLI::Option* decode = command->add_flag("--decode", flags->decode,
-                                          "Decode steps instead of a prompt: attention on the GPU, experts on the CPU, "
-                                          "as one batch and as two alternating batches");
-  command->add_option("--batch", flags->decode_flags.batch, "With --decode: sequences that decode together")
-      ->delimiter(',')
-      ->needs(decode);
-  command->add_option("--context", flags->decode_flags.context, "With --decode: tokens that each sequence has")
-      ->delimiter(',')
-      ->needs(decode);
-  CLI::Option* cpu = command->add_flag(
-      "--cpu", flags->cpu, "A prompt and decode on a machine without a GPU (xeon-6980p-2s.json), by formulas");
-  command->add_option("--generate", flags->cpu_flags.generate, "With --cpu: tokens after the prompt")->needs(cpu);
-  command->add_option("--format", flags->cpu_flags.format, "With --cpu: of the weights")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kCpuFormats), std::end(kCpuFormats))))
-      ->needs(cpu);
-  command->add_option("--sockets", flags->cpu_flags.sockets, "With --cpu: sockets that compute; default: all")
-      ->check(CLI::Range(1, 64))
-      ->needs(cpu);
-  cpu->excludes(decode);
-  CLI::Option* experts = command
-                             ->add_option("--experts", flags->experts_flags.recording,
-                                          "A recording of routing (moestro-decode --routing-trace, moestro routing "
-                                          "make): what decode's schedules of experts would take, some of which the GPU "
-                                          "holds; at full rates of GPU, CPU and bus")
-                             ->excludes(decode)
-                             ->excludes(cpu);
+  Flag decode = command.AddSwitch("--decode", flags->decode,
+                                  "Decode steps instead of a prompt: attention on the GPU, experts on the CPU, "
+                                  "as one batch and as two alternating batches");
+  command.Add("--batch", flags->decode_flags.batch, "With --decode: sequences that decode together")
+      .Delimiter(',')
+      .Needs(decode);
+  command.Add("--context", flags->decode_flags.context, "With --decode: tokens that each sequence has")
+      .Delimiter(',')
+      .Needs(decode);
+  Flag cpu = command.AddSwitch("--cpu", flags->cpu,
+                               "A prompt and decode on a machine without a GPU (xeon-6980p-2s.json), by formulas");
+  command.Add("--generate", flags->cpu_flags.generate, "With --cpu: tokens after the prompt").Needs(cpu);
+  command.Add("--format", flags->cpu_flags.format, "With --cpu: of the weights")
+      .OneOf(std::vector<std::string>(std::begin(kCpuFormats), std::end(kCpuFormats)))
+      .Needs(cpu);
+  command.Add("--sockets", flags->cpu_flags.sockets, "With --cpu: sockets that compute; default: all")
+      .Range(1, 64)
+      .Needs(cpu);
+  cpu.Excludes(decode);
+  Flag experts = command
+                     .Add("--experts", flags->experts_flags.recording,
+                          "A recording of routing (moestro-decode --routing-trace, moestro routing "
+                          "make): what decode's schedules of experts would take, some of which the GPU "
+                          "holds; at full rates of GPU, CPU and bus")
+                     .Excludes(decode)
+                     .Excludes(cpu);
   command
-      ->add_option("--cache-ratio", flags->experts_flags.cache_ratios,
-                   "With --experts: shares of the experts that the GPU holds")
-      ->delimiter(',')
-      ->needs(experts);
-  command->add_flag("--prompts", flags->experts_flags.prompts, "With --experts: passes that compute prompts, too")
-      ->needs(experts);
-  command->add_flag("--json", flags->json, "JSON");
+      .Add("--cache-ratio", flags->experts_flags.cache_ratios,
+           "With --experts: shares of the experts that the GPU holds")
+      .Delimiter(',')
+      .Needs(experts);
+  command.AddSwitch("--prompts", flags->experts_flags.prompts, "With --experts: passes that compute prompts, too")
+      .Needs(experts);
+  command.AddSwitch("--json", flags->json, "JSON");
   for (const char* of_gpus : {"--ranks", "--ring-slots", "--dense-bytes", "--min-pass-tokens", "--experts-together",
                               "--expert-spread", "--activations", "--trace-file"}) {
-    command->get_option(of_gpus)->excludes(cpu);
+    command.Find(of_gpus).Excludes(cpu);
   }
   for (const char* of_prompts : {"--tokens", "--ranks", "--ring-slots", "--dense-bytes", "--min-pass-tokens",
                                  "--experts-together", "--expert-spread", "--activations", "--trace-file"}) {
-    command->get_option(of_prompts)->excludes(decode);
+    command.Find(of_prompts).Excludes(decode);
   }
   commands.push_back({command, [flags] { return Simulate(*flags); }});
 }

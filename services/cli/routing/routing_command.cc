@@ -1,5 +1,4 @@
 // `moestro routing`: evaluates a recording of the experts that tokens were routed to (common/model/ROUTING_TRACE.md).
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -113,32 +112,31 @@ absl::Status Routing(const RoutingFlags& flags) {
 
 }  // namespace
 
-void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddRoutingCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<RoutingFlags>();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "routing",
       "Evaluate a recording of the experts that tokens were routed to (moestro-decode --routing-trace), or make one");
-  command->require_subcommand(0, 1);
-  command->add_option("file", flags->file, "The recording");
+  command.RequireCommands(0, 1);
+  command.Add("file", flags->file, "The recording");
   command
-      ->add_option("--cache-experts", flags->cache_experts,
-                   "Replay a cache of this many experts per layer, empty at first; separate several sizes by commas")
-      ->delimiter(',');
+      .Add("--cache-experts", flags->cache_experts,
+           "Replay a cache of this many experts per layer, empty at first; separate several sizes by commas")
+      .Delimiter(',');
   command
-      ->add_option("--policies", flags->policies,
-                   "Which expert makes room for another: lru: the one used longest ago; lfu: the one used least often; "
-                   "mrs: the one with the smallest average of recent scores; separate several by commas")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"lru", "lfu", "mrs"}));
-  command->add_option("--cache-loads", flags->cache_loads, "Most missed experts that a pass loads per layer")
-      ->check(CLI::Range(0, 65535));
-  command->add_flag("--prompts", flags->prompts, "Also replay passes that compute prompts");
-  command->add_flag("--json", flags->json, "JSON");
+      .Add("--policies", flags->policies,
+           "Which expert makes room for another: lru: the one used longest ago; lfu: the one used least often; "
+           "mrs: the one with the smallest average of recent scores; separate several by commas")
+      .Delimiter(',')
+      .OneOf({"lru", "lfu", "mrs"});
+  command.Add("--cache-loads", flags->cache_loads, "Most missed experts that a pass loads per layer").Range(0, 65535);
+  command.AddSwitch("--prompts", flags->prompts, "Also replay passes that compute prompts");
+  command.AddSwitch("--json", flags->json, "JSON");
   std::vector<Command> writers;
-  AddTraceCommands(*command, writers);
+  AddTraceCommands(command, writers);
   commands.push_back({command, [flags, writers] {
                         for (const Command& writer : writers) {
-                          if (writer.app->parsed()) return writer.run();
+                          if (writer.flags.WasGiven()) return writer.run();
                         }
                         return Routing(*flags);
                       }});

@@ -1,6 +1,5 @@
 #include "services/cli/routing/trace_commands.h"
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -107,74 +106,73 @@ absl::Status Import(const ImportFlags& flags) {
 }
 
 // What make and fit have in common.
-void AddRoutingFlags(CLI::App& command, experts::SyntheticRouting& routing) {
-  command.add_option("--experts", routing.experts, "Routed experts of a layer");
-  command.add_option("--layers", routing.layers, "Layers with experts");
-  command.add_option("--per-token", routing.per_token, "Experts that a token chooses in a layer");
-  command.add_option("--sequence-bias", routing.bias,
-                     "Deviation of each sequence's own taste, like --popularity; 0: all sequences are alike");
-  command.add_option("--sequences", routing.sequences, "Sequences that decode together: tokens of a pass");
-  command.add_option("--tokens", routing.tokens, "Tokens that each generates");
-  command.add_option("--seed", routing.seed, "Same flags and seed, same bytes");
+void AddRoutingFlags(FlagSet& command, experts::SyntheticRouting& routing) {
+  command.Add("--experts", routing.experts, "Routed experts of a layer");
+  command.Add("--layers", routing.layers, "Layers with experts");
+  command.Add("--per-token", routing.per_token, "Experts that a token chooses in a layer");
+  command.Add("--sequence-bias", routing.bias,
+              "Deviation of each sequence's own taste, like --popularity; 0: all sequences are alike");
+  command.Add("--sequences", routing.sequences, "Sequences that decode together: tokens of a pass");
+  command.Add("--tokens", routing.tokens, "Tokens that each generates");
+  command.Add("--seed", routing.seed, "Same flags and seed, same bytes");
 }
 
-void AddMake(CLI::App& routing, std::vector<Command>& commands) {
+void AddMake(FlagSet& routing, std::vector<Command>& commands) {
   const auto flags = std::make_shared<MakeFlags>();
-  CLI::App* command = routing.add_subcommand(
+  FlagSet command = routing.AddCommand(
       "make", "Write a trace that no model made: choices with a wanted skew, which changes as fast as wanted");
-  AddRoutingFlags(*command, flags->routing);
-  command->add_option("--popularity", flags->routing.popularity,
-                      "Deviation of the logarithm of an expert's popularity, 0 to 8; 0: all experts are alike. "
-                      "'moestro routing fit' finds it");
-  command->add_option("--drift", flags->routing.drift,
-                      "How much popularity changes in a pass: 0: never, 1: every pass has another one");
-  command->add_option("--prompt-tokens", flags->routing.prompt_tokens,
-                      "Tokens of each sequence's prompt, a pass of its own; 0: no prompts");
-  command->add_option("--predicted-layers", flags->routing.predicted_layers,
-                      "Earlier layers of which each layer's choice is foreseen, 0 to 3");
-  command->add_option(
-      "--prediction-error", flags->routing.prediction_error,
-      "Deviation by which the layer before sees logits wrongly, the n-th layer before sqrt(n) times it");
-  command->add_option("--out", flags->out, "The trace")->required();
+  AddRoutingFlags(command, flags->routing);
+  command.Add("--popularity", flags->routing.popularity,
+              "Deviation of the logarithm of an expert's popularity, 0 to 8; 0: all experts are alike. "
+              "'moestro routing fit' finds it");
+  command.Add("--drift", flags->routing.drift,
+              "How much popularity changes in a pass: 0: never, 1: every pass has another one");
+  command.Add("--prompt-tokens", flags->routing.prompt_tokens,
+              "Tokens of each sequence's prompt, a pass of its own; 0: no prompts");
+  command.Add("--predicted-layers", flags->routing.predicted_layers,
+              "Earlier layers of which each layer's choice is foreseen, 0 to 3");
+  command.Add("--prediction-error", flags->routing.prediction_error,
+              "Deviation by which the layer before sees logits wrongly, the n-th layer before sqrt(n) times it");
+  command.Add("--out", flags->out, "The trace").Required();
   commands.push_back({command, [flags] { return Make(*flags); }});
 }
 
-void AddFit(CLI::App& routing, std::vector<Command>& commands) {
+void AddFit(FlagSet& routing, std::vector<Command>& commands) {
   const auto flags = std::make_shared<FitFlags>();
-  CLI::App* command =
-      routing.add_subcommand("fit", "Find the --popularity and --drift of 'make' for a wanted skew and predictability");
-  AddRoutingFlags(*command, flags->routing);
-  command->add_option("--cold-share", flags->cold_share,
-                      "Wanted share of a pass's choices that the coldest 70 % of a layer's experts get");
-  command->add_option("--accuracy", flags->accuracy,
-                      "Wanted share of experts that are hot, warm or cold as a moving average of loads foresees");
-  command->add_flag("--json", flags->json, "JSON");
+  FlagSet command =
+      routing.AddCommand("fit", "Find the --popularity and --drift of 'make' for a wanted skew and predictability");
+  AddRoutingFlags(command, flags->routing);
+  command.Add("--cold-share", flags->cold_share,
+              "Wanted share of a pass's choices that the coldest 70 % of a layer's experts get");
+  command.Add("--accuracy", flags->accuracy,
+              "Wanted share of experts that are hot, warm or cold as a moving average of loads foresees");
+  command.AddSwitch("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Fit(*flags); }});
 }
 
-void AddImport(CLI::App& routing, std::vector<Command>& commands) {
+void AddImport(FlagSet& routing, std::vector<Command>& commands) {
   const auto flags = std::make_shared<ImportFlags>();
-  CLI::App* command = routing.add_subcommand(
+  FlagSet command = routing.AddCommand(
       "import",
       "Make a trace of choices that others recorded, as text: lines of 'SEQUENCE TOKEN LAYER EXPERT[:WEIGHT] "
       "EXPERT[:WEIGHT] ...', in any order");
-  command->add_option("file", flags->file, "The text")->required();
-  command->add_option("--experts", flags->experts, "Routed experts of a layer: the text names chosen ones only")
-      ->required()
-      ->check(CLI::Range(1, 65535));
+  command.Add("file", flags->file, "The text").Required();
+  command.Add("--experts", flags->experts, "Routed experts of a layer: the text names chosen ones only")
+      .Required()
+      .Range(1, 65535);
   command
-      ->add_option("--prompt-tokens", flags->passes.prompt_tokens,
-                   "The first tokens of each sequence that were its prompt, a pass of its own")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--together", flags->passes.together, "Sequences that generated together, a token each a pass")
-      ->check(CLI::Range(int64_t{1}, model::kMaxPassTokens));
-  command->add_option("--out", flags->out, "The trace")->required();
+      .Add("--prompt-tokens", flags->passes.prompt_tokens,
+           "The first tokens of each sequence that were its prompt, a pass of its own")
+      .NonNegative();
+  command.Add("--together", flags->passes.together, "Sequences that generated together, a token each a pass")
+      .Range(int64_t{1}, model::kMaxPassTokens);
+  command.Add("--out", flags->out, "The trace").Required();
   commands.push_back({command, [flags] { return Import(*flags); }});
 }
 
 }  // namespace
 
-void AddTraceCommands(CLI::App& routing, std::vector<Command>& commands) {
+void AddTraceCommands(FlagSet& routing, std::vector<Command>& commands) {
   AddMake(routing, commands);
   AddFit(routing, commands);
   AddImport(routing, commands);

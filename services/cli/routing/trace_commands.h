@@ -8,6 +8,6 @@
 namespace moestro::cli {
 
 // make, fit and import.
-void AddTraceCommands(CLI::App& routing, std::vector<Command>& commands);
+void AddTraceCommands(FlagSet& routing, std::vector<Command>& commands);
 
 }  // namespace moestro::cli

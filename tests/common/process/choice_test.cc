@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace moestro {
 namespace {
@@ -19,28 +21,24 @@ struct Parsed {
   std::string help = {};
 };
 
-Parsed Parse(const std::string& command_line) {
+Parsed Parse(std::vector<std::string> arguments) {
   Parsed parsed;
-  CLI::App app;
-  AddChoice(app, "--fruit", kFruits, parsed.fruit, "to eat");
-  parsed.help = app.help();
-  try {
-    app.parse(command_line);
-  } catch (const CLI::ParseError& error) {
-    parsed.error = error.what();
-  }
+  ProgramFlags flags("");
+  AddChoice(flags, "--fruit", kFruits, parsed.fruit, "to eat");
+  parsed.help = flags.Help();
+  parsed.error = std::string(flags.Parse(std::move(arguments)).message());
   return parsed;
 }
 
 TEST(ChoiceTest, AWordSetsItsValue) {
-  EXPECT_EQ(Parse("").fruit, Fruit::kPear);
-  EXPECT_EQ(Parse("--fruit fig").fruit, Fruit::kFig);
+  EXPECT_EQ(Parse({}).fruit, Fruit::kPear);
+  EXPECT_EQ(Parse({"--fruit", "fig"}).fruit, Fruit::kFig);
   EXPECT_STREQ(WordOf(kFruits, Fruit::kFig), "fig");
-  EXPECT_THAT(Parse("").help, testing::HasSubstr("pear")) << "the default";
+  EXPECT_THAT(Parse({}).help, testing::HasSubstr("pear")) << "the default";
 }
 
 TEST(ChoiceTest, AnyOtherWordIsAnErrorThatNamesTheChoices) {
-  const Parsed parsed = Parse("--fruit plum");
+  const Parsed parsed = Parse({"--fruit", "plum"});
   EXPECT_EQ(parsed.error, "--fruit plum: use apple, pear or fig");
   EXPECT_EQ(parsed.fruit, Fruit::kPear);
 }

@@ -3,12 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "common/process/flags.h"
 
 namespace moestro {
 namespace {
@@ -29,16 +30,11 @@ ParsedSettings Read(const std::string& toml, std::vector<std::string> arguments 
   const std::string path = testing::TempDir() + "node_options_test-" + std::to_string(getpid()) + ".toml";
   std::ofstream(path) << toml;
   ParsedSettings settings;
-  CLI::App app;
-  AddNodeOptions(app, "decode", settings.node);
-  app.add_option("--devices", settings.devices);
+  ProgramFlags flags("");
+  AddNodeOptions(flags, "decode", settings.node);
+  flags.Add("--devices", settings.devices);
   arguments.insert(arguments.end(), {"--config", path});
-  std::ranges::reverse(arguments);  // the order that the library requires
-  try {
-    app.parse(arguments);
-  } catch (const CLI::ParseError& error) {
-    settings.error = error.what();
-  }
+  settings.error = std::string(flags.Parse(std::move(arguments)).message());
   std::filesystem::remove(path);
   return settings;
 }

@@ -6,14 +6,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/process/flags.h"
 #include "common/rpc/server.h"
 #include "moestro/v1/inference.grpc.pb.h"
 #include "services/cli/command.h"
@@ -120,37 +120,32 @@ class CliTest : public ::testing::Test {
 
   // Runs `moestro <arguments>`; those that talk to the router get its address.
   Result Run(std::vector<std::string> arguments, bool with_server = true) {
-    CLI::App app;
-    app.require_subcommand(1);
+    ProgramFlags program("");
+    program.RequireCommands(1, 1);
     std::vector<Command> commands;
-    AddGenerateCommand(app, commands);
-    AddChatCommand(app, commands);
-    AddScoreCommand(app, commands);
-    AddTextCommands(app, commands);
-    AddModelCommand(app, commands);
-    AddInspectCommand(app, commands);
-    AddSegmentsCommands(app, commands);
-    AddKeysCommands(app, commands);
-    AddMakeModelCommand(app, commands);
-    AddRoutingCommand(app, commands);
-    AddPlanCommand(app, commands);
-    AddSimulateCommand(app, commands);
-    AddPaperCommand(app, commands);
-    AddBenchCommand(app, commands);
-    AddEvalCommand(app, commands);
+    AddGenerateCommand(program, commands);
+    AddChatCommand(program, commands);
+    AddScoreCommand(program, commands);
+    AddTextCommands(program, commands);
+    AddModelCommand(program, commands);
+    AddInspectCommand(program, commands);
+    AddSegmentsCommands(program, commands);
+    AddKeysCommands(program, commands);
+    AddMakeModelCommand(program, commands);
+    AddRoutingCommand(program, commands);
+    AddPlanCommand(program, commands);
+    AddSimulateCommand(program, commands);
+    AddPaperCommand(program, commands);
+    AddBenchCommand(program, commands);
+    AddEvalCommand(program, commands);
     if (with_server) arguments.insert(arguments.end(), {"--server", address()});
-    std::reverse(arguments.begin(), arguments.end());  // how CLI11 wants a vector
     Result result;
-    try {
-      app.parse(arguments);
-    } catch (const CLI::ParseError& error) {
-      result.status = absl::InvalidArgumentError(error.what());
-      return result;
-    }
+    result.status = program.Parse(std::move(arguments));
+    if (!result.status.ok()) return result;
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
     for (const Command& command : commands) {
-      if (command.app->parsed()) result.status = command.run();
+      if (command.flags.WasGiven()) result.status = command.run();
     }
     result.out = ::testing::internal::GetCapturedStdout();
     result.err = ::testing::internal::GetCapturedStderr();

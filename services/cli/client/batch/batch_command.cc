@@ -1,6 +1,5 @@
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -113,11 +112,11 @@ absl::Status Batch(const BatchFlags& flags) {
 
 }  // namespace
 
-void AddBatchCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddBatchCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<BatchFlags>();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "batch", "Answer a file of requests in OpenAI's batch format; goes on where it was stopped or killed");
-  command->footer(
+  command.Footer(
       "Each line of FILE is a request:\n"
       "  {\"custom_id\": \"a\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\",\n"
       "   \"body\": {\"model\": \"NAME\", \"messages\": [{\"role\": \"user\", \"content\": \"Sort [5, 2, 9].\"}]}}\n"
@@ -136,25 +135,23 @@ void AddBatchCommand(CLI::App& app, std::vector<Command>& commands) {
       "\n"
       "Exit codes: 0 every line was answered; 1 stopped, or lines failed; 2 FILE or a flag is wrong; 3 the server\n"
       "stayed away.");
-  command->add_option("file", flags->file, "The requests, one JSON object a line")->required()->option_text("FILE");
-  command->add_option("--out", flags->paths.output, "Where the answers go; must not exist yet")
-      ->required()
-      ->option_text("OUT");
+  command.Add("file", flags->file, "The requests, one JSON object a line").Required().HelpText("FILE");
+  command.Add("--out", flags->paths.output, "Where the answers go; must not exist yet").Required().HelpText("OUT");
   command
-      ->add_option("--errors", flags->paths.errors,
-                   "Where lines go that failed; without it they are in OUT, too. Made only if a line fails")
-      ->option_text("FILE");
-  command->add_option("--url", flags->url, "The router's HTTP address")->envname("MOESTRO_URL");
-  AddCredentialFlags(*command, flags->credentials);
+      .Add("--errors", flags->paths.errors,
+           "Where lines go that failed; without it they are in OUT, too. Made only if a line fails")
+      .HelpText("FILE");
+  command.Add("--url", flags->url, "The router's HTTP address").FromEnvironment("MOESTRO_URL");
+  AddCredentialFlags(command, flags->credentials);
   command
-      ->add_option("--in-flight", flags->in_flight,
-                   "Requests at once. The router takes as many as its --queue-limit and 256 more. Larger batches give "
-                   "more tokens/s: see `moestro plan --explain batch`")
-      ->check(CLI::Range(1, 4096));
+      .Add("--in-flight", flags->in_flight,
+           "Requests at once. The router takes as many as its --queue-limit and 256 more. Larger batches give "
+           "more tokens/s: see `moestro plan --explain batch`")
+      .Range(1, 4096);
   command
-      ->add_option("--give-up-after", flags->give_up_seconds,
-                   "Ends if the server has answered nothing for so many seconds; 0: never")
-      ->check(CLI::Range(0, 30 * 24 * 3600));
+      .Add("--give-up-after", flags->give_up_seconds,
+           "Ends if the server has answered nothing for so many seconds; 0: never")
+      .Range(0, 30 * 24 * 3600);
   commands.push_back({command, [flags] { return Batch(*flags); }});
 }
 

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -307,48 +306,44 @@ absl::Status Eval(const EvalFlags& flags) {
 
 }  // namespace
 
-void AddEvalCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddEvalCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<EvalFlags>();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "eval", "Share of right answers over a file of questions, or over a suite such as MMLU-Pro; perplexity");
-  AddServerFlags(*command, flags->server);
+  AddServerFlags(command, flags->server);
   command
-      ->add_option("file", flags->file,
-                   "One JSON object per line: task, prompt or messages, answer. With --suite JSON lines or *.csv: "
-                   "question, options (CSV: A, B, ...), answer, subject")
-      ->required();
-  CLI::Option* suite =
-      command
-          ->add_option("--suite", flags->suite_name,
-                       "Multiple choice, asked and read as published: MMLU-Pro with five worked examples, MMLU-Redux "
-                       "without any, as ZeroEval asks it. A subject is a task")
-          ->check(CLI::IsMember({kMmluPro, kMmluRedux}));
+      .Add("file", flags->file,
+           "One JSON object per line: task, prompt or messages, answer. With --suite JSON lines or *.csv: "
+           "question, options (CSV: A, B, ...), answer, subject")
+      .Required();
+  Flag suite = command
+                   .Add("--suite", flags->suite_name,
+                        "Multiple choice, asked and read as published: MMLU-Pro with five worked examples, MMLU-Redux "
+                        "without any, as ZeroEval asks it. A subject is a task")
+                   .OneOf({kMmluPro, kMmluRedux});
   command
-      ->add_option("--shots", flags->shots_file,
-                   "With --suite mmlu-pro: file of examples, in the suite's format, with cot_content")
-      ->needs(suite);
-  command->add_flag("--plain", flags->plain, "With --suite: the prompt is plain text, for models without chat")
-      ->needs(suite);
-  AddWayFlag(*command, flags->way, {"chunked", "in_place", "streamed"});
-  command->add_option("--concurrency", flags->concurrency, "Questions at a time")->check(CLI::Range(1, 256));
-  command->add_option("--limit", flags->limit, "Ask only this many, evenly spaced; 0: all")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--max-tokens", flags->max_tokens, "Longest answer; default: 64, with --suite 4096")
-      ->check(CLI::Range(1, 1 << 16));
-  command->add_option("--temperature", flags->temperature, "0: greedy")->check(CLI::Range(0.0, 2.0));
-  command->add_option("--top-p", flags->top_p, "With --temperature: smallest set of tokens of this probability")
-      ->check(CLI::Range(1e-6, 1.0));
-  command->add_option("--seed", flags->seeds, "With --temperature: each question is asked once with every seed")
-      ->delimiter(',');
+      .Add("--shots", flags->shots_file,
+           "With --suite mmlu-pro: file of examples, in the suite's format, with cot_content")
+      .Needs(suite);
+  command.AddSwitch("--plain", flags->plain, "With --suite: the prompt is plain text, for models without chat")
+      .Needs(suite);
+  AddWayFlag(command, flags->way, {"chunked", "in_place", "streamed"});
+  command.Add("--concurrency", flags->concurrency, "Questions at a time").Range(1, 256);
+  command.Add("--limit", flags->limit, "Ask only this many, evenly spaced; 0: all").NonNegative();
+  command.Add("--max-tokens", flags->max_tokens, "Longest answer; default: 64, with --suite 4096").Range(1, 1 << 16);
+  command.Add("--temperature", flags->temperature, "0: greedy").Range(0.0, 2.0);
+  command.Add("--top-p", flags->top_p, "With --temperature: smallest set of tokens of this probability")
+      .Range(1e-6, 1.0);
+  command.Add("--seed", flags->seeds, "With --temperature: each question is asked once with every seed").Delimiter(',');
   command
-      ->add_flag("--perplexity", flags->perplexity,
+      .AddSwitch("--perplexity", flags->perplexity,
                  "Also score the expected answers, each token after its prompt and the tokens before it (prefill)")
-      ->excludes(suite);
-  command->add_flag("--json", flags->json, "Scores as JSON");
-  command->add_option("--compare", flags->compare_file,
-                      "What --json printed in an earlier run over the same questions: prints the differences to it");
-  command->add_option("--answers", flags->answers_file,
-                      "File for the answers: one JSON line per question, in the order of the questions");
+      .Excludes(suite);
+  command.AddSwitch("--json", flags->json, "Scores as JSON");
+  command.Add("--compare", flags->compare_file,
+              "What --json printed in an earlier run over the same questions: prints the differences to it");
+  command.Add("--answers", flags->answers_file,
+              "File for the answers: one JSON line per question, in the order of the questions");
   commands.push_back({command, [flags] { return Eval(*flags); }});
 }
 

@@ -1,6 +1,5 @@
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -97,27 +96,26 @@ absl::Status ShowStatus(const StatusFlags& flags) {
 
 }  // namespace
 
-void AddStatusCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddStatusCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<StatusFlags>();
   flags->run_dir = DefaultRunDir();
-  CLI::App* command = app.add_subcommand(
+  FlagSet command = program.AddCommand(
       "status", "The node at a glance: roles, model, requests, KV pages, latencies. Exit code 3 if it does not serve");
-  command->add_option("--run-dir", flags->run_dir,
-                      "Run directory of the node, with its sockets and deploy/up's node.env");
+  command.Add("--run-dir", flags->run_dir, "Run directory of the node, with its sockets and deploy/up's node.env");
   command
-      ->add_option("--metrics", flags->metrics,
-                   "Addresses of /metrics, if they differ from node.env: HOST:PORT of the router, with weight store, "
-                   "prefill and "
-                   "decode at the next ports; or ROLE=HOST:PORT for each")
-      ->type_name("[ROLE=]HOST:PORT");
+      .Add("--metrics", flags->metrics,
+           "Addresses of /metrics, if they differ from node.env: HOST:PORT of the router, with weight store, "
+           "prefill and "
+           "decode at the next ports; or ROLE=HOST:PORT for each")
+      .TypeName("[ROLE=]HOST:PORT");
   command
-      ->add_option("--watch", flags->watch_seconds,
-                   "Repeat every this many seconds, until Ctrl-C or until the output is closed")
-      ->check(CLI::Range(0.1, 86400.0))
-      ->type_name("SECONDS");
-  command->add_option("--timeout", flags->timeout_seconds, "Seconds after which a silent role counts as down")
-      ->check(CLI::Range(0.001, 86400.0));
-  command->add_flag("--json", flags->json, "One JSON object; with --watch one per line");
+      .Add("--watch", flags->watch_seconds,
+           "Repeat every this many seconds, until Ctrl-C or until the output is closed")
+      .Range(0.1, 86400.0)
+      .TypeName("SECONDS");
+  command.Add("--timeout", flags->timeout_seconds, "Seconds after which a silent role counts as down")
+      .Range(0.001, 86400.0);
+  command.AddSwitch("--json", flags->json, "One JSON object; with --watch one per line");
   commands.push_back({command, [flags] { return ShowStatus(*flags); }});
 }
 

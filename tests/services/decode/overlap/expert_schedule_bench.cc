@@ -8,11 +8,11 @@
 // GPU is; then it rounds otherwise, and what it computes changes the last bits. All schedules decode the same sequences
 // from the same prompts, so they route the same tokens to the same experts. They take turns every few steps, so what
 // slows the machine down slows all of them.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +21,7 @@
 #include "common/device/host/host_device.h"
 #include "common/engine/host/host_decode.h"
 #include "common/kernels/dispatch.h"
+#include "common/process/flags.h"
 #include "common/report/build_info.h"
 #include "services/decode/overlap/hybrid_forward.h"
 #include "services/decode/overlap/measure.h"
@@ -172,19 +173,15 @@ class Arm {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Decode under every schedule of experts, side by side");
-  app.add_option("checkpoint", flags.checkpoint, "Directory of a model")->required();
-  app.add_option("--cache-ratio", flags.cache_ratio, "Share of the experts that the device holds")
-      ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--copy-rate", flags.copy_rate, "Bytes per second of copies; 0: as memory")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--cpu-kernels", flags.cpu_kernels,
-                 "Of the CPU's experts, a name of MOESTRO_ISA; empty: the device's");
-  app.add_option("--sequences", flags.sequences, "That decode together")->check(CLI::Range(1, 64));
-  app.add_option("--rows", flags.rows, "Tokens of each in a step; more than one: all are prompts")
-      ->check(CLI::Range(1, 512));
-  app.add_option("--steps", flags.steps, "Of each schedule")->check(CLI::Range(5, 10000));
-  CLI11_PARSE(app, argc, argv);
+  ProgramFlags program("Decode under every schedule of experts, side by side");
+  program.Add("checkpoint", flags.checkpoint, "Directory of a model").Required();
+  program.Add("--cache-ratio", flags.cache_ratio, "Share of the experts that the device holds").Range(0.0, 1.0);
+  program.Add("--copy-rate", flags.copy_rate, "Bytes per second of copies; 0: as memory").NonNegative();
+  program.Add("--cpu-kernels", flags.cpu_kernels, "Of the CPU's experts, a name of MOESTRO_ISA; empty: the device's");
+  program.Add("--sequences", flags.sequences, "That decode together").Range(1, 64);
+  program.Add("--rows", flags.rows, "Tokens of each in a step; more than one: all are prompts").Range(1, 512);
+  program.Add("--steps", flags.steps, "Of each schedule").Range(5, 10000);
+  if (const std::optional<int> exit_code = program.Parse(argc, argv)) return *exit_code;
 
   const OwnedSegment owned = BuildSegmentInMemory(flags.checkpoint).value();
   const weights::ModelSpec& spec = owned.segment->spec();

@@ -7,11 +7,11 @@
 // CPU and device have a core each; copies sleep most of their time. All schedules decode the same sequences behind the
 // same cached tokens, and must choose the same tokens. They take turns, so what slows the machine down slows all of
 // them.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,6 +20,7 @@
 #include "common/device/host/host_device.h"
 #include "common/engine/host/host_batch.h"
 #include "common/kernels/dispatch.h"
+#include "common/process/flags.h"
 #include "common/report/build_info.h"
 #include "services/decode/throughput/batch_forward.h"
 #include "tests/common/model/engine_harness.h"
@@ -166,18 +167,14 @@ class Arm {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Decode of a batch whose experts stream to a device, under every schedule, side by side");
-  app.add_option("checkpoint", flags.checkpoint, "Directory of a model")->required();
-  app.add_option("--copy-rate", flags.copy_rate, "Bytes per second of copies in one direction")
-      ->required()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--device-memory", flags.device_memory, "Bytes of the device")
-      ->required()
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  app.add_option("--sequences", flags.sequences, "That decode together")->check(CLI::Range(8, 8192));
-  app.add_option("--context", flags.context, "Tokens in the cache of each")->check(CLI::Range(1, 65536));
-  app.add_option("--turns", flags.turns, "Of each schedule, of three steps")->check(CLI::Range(1, 10000));
-  CLI11_PARSE(app, argc, argv);
+  ProgramFlags program("Decode of a batch whose experts stream to a device, under every schedule, side by side");
+  program.Add("checkpoint", flags.checkpoint, "Directory of a model").Required();
+  program.Add("--copy-rate", flags.copy_rate, "Bytes per second of copies in one direction").Required().Positive();
+  program.Add("--device-memory", flags.device_memory, "Bytes of the device").Required().AsBytes();
+  program.Add("--sequences", flags.sequences, "That decode together").Range(8, 8192);
+  program.Add("--context", flags.context, "Tokens in the cache of each").Range(1, 65536);
+  program.Add("--turns", flags.turns, "Of each schedule, of three steps").Range(1, 10000);
+  if (const std::optional<int> exit_code = program.Parse(argc, argv)) return *exit_code;
 
   const OwnedSegment owned = BuildSegmentInMemory(flags.checkpoint).value();
   const weights::ModelSpec& spec = owned.segment->spec();

@@ -1,0 +1,168 @@
+#include "common/process/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "common/process/process.h"
+
+namespace moestro {
+namespace {
+
+// Reads a file by a function.
+class FileOfFlags : public CLI::ConfigTOML {
+ public:
+  using Reader = std::function<absl::StatusOr<std::vector<FlagSetting>>(std::istream& file)>;
+
+  explicit FileOfFlags(Reader read) : read_(std::move(read)) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    absl::StatusOr<std::vector<FlagSetting>> settings = read_(input);
+    if (!settings.ok()) throw CLI::ConfigError(std::string(settings.status().message()));
+    std::vector<CLI::ConfigItem> found;
+    for (FlagSetting& setting : *settings) {
+      CLI::ConfigItem& item = found.emplace_back();
+      item.name = std::move(setting.name);
+      item.inputs = std::move(setting.values);
+    }
+    return found;
+  }
+
+ private:
+  const Reader read_;
+};
+
+}  // namespace
+
+Flag Flag::Required() { return Flag(option_->required()); }
+
+template <typename Number>
+Flag Flag::Range(Number least, Number most) {
+  return Flag(option_->check(CLI::Range(least, most)));
+}
+
+Flag Flag::Positive() { return Flag(option_->check(CLI::PositiveNumber)); }
+
+Flag Flag::NonNegative() { return Flag(option_->check(CLI::NonNegativeNumber)); }
+
+Flag Flag::OneOf(std::vector<std::string> words) { return Flag(option_->check(CLI::IsMember(std::move(words)))); }
+
+Flag Flag::AsBytes() { return Flag(option_->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))); }
+
+Flag Flag::Needs(Flag other) { return Flag(option_->needs(other.option_)); }
+
+Flag Flag::Excludes(Flag other) { return Flag(option_->excludes(other.option_)); }
+
+Flag Flag::FromEnvironment(const std::string& variable) { return Flag(option_->envname(variable)); }
+
+Flag Flag::Delimiter(char delimiter) { return Flag(option_->delimiter(delimiter)); }
+
+Flag Flag::TypeName(const std::string& name) { return Flag(option_->type_name(name)); }
+
+Flag Flag::HelpText(const std::string& text) { return Flag(option_->option_text(text)); }
+
+template <typename Value>
+Flag FlagSet::Add(const std::string& name, Value& value, const std::string& help) {
+  return Flag(app_->add_option(name, value, help));
+}
+
+Flag FlagSet::AddSwitch(const std::string& name, bool& given, const std::string& help) {
+  return Flag(app_->add_flag(name, given, help));
+}
+
+Flag FlagSet::AddFunction(const std::string& name, const std::string& shown,
+                          std::function<absl::Status(const std::string& value)> take, const std::string& help) {
+  const auto take_or_throw = [take = std::move(take)](const std::string& value) {
+    const absl::Status status = take(value);
+    if (!status.ok()) throw CLI::ValidationError(std::string(status.message()));
+  };
+  return Flag(app_->add_option_function<std::string>(name, take_or_throw, help)->default_str(shown));
+}
+
+Flag FlagSet::Find(const std::string& name) { return Flag(app_->get_option(name)); }
+
+FlagSet FlagSet::AddCommand(const std::string& name, const std::string& description) {
+  return FlagSet(app_->add_subcommand(name, description));
+}
+
+FlagSet FlagSet::AddGroup(const std::string& name, const std::string& description) {
+  return FlagSet(app_->add_option_group(name, description));
+}
+
+void FlagSet::RequireCommands(int least, int most) {
+  app_->require_subcommand(static_cast<size_t>(least), static_cast<size_t>(most));
+}
+
+void FlagSet::RequireFlags(int least, int most) {
+  app_->require_option(static_cast<size_t>(least), static_cast<size_t>(most));
+}
+
+void FlagSet::Footer(const std::string& text) { app_->footer(text); }
+
+bool FlagSet::WasGiven() const { return app_->parsed(); }
+
+ProgramFlags::ProgramFlags(const std::string& description) : FlagSet(new CLI::App(description)), owned_(app_) {
+  app_->option_defaults()->always_capture_default();
+}
+
+ProgramFlags::~ProgramFlags() = default;
+
+void ProgramFlags::AddVersion(const std::string& text) { app_->set_version_flag("--version", text); }
+
+void ProgramFlags::AddFile(const std::string& name, const std::string& help, FileOfFlags::Reader read) {
+  app_->set_config(name, "", help);
+  app_->config_formatter(std::make_shared<FileOfFlags>(std::move(read)));
+  app_->allow_config_extras(CLI::config_extras_mode::error);
+}
+
+void ProgramFlags::AllowAfterCommands() { app_->fallthrough(); }
+
+std::optional<int> ProgramFlags::Parse(int argc, char** argv) {
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app_->exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  return std::nullopt;
+}
+
+absl::Status ProgramFlags::Parse(std::vector<std::string> arguments) {
+  std::ranges::reverse(arguments);  // the order that the library requires
+  try {
+    app_->parse(std::move(arguments));
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  return absl::OkStatus();
+}
+
+std::string ProgramFlags::Help() const { return app_->help(); }
+
+template Flag Flag::Range(int least, int most);
+template Flag Flag::Range(int64_t least, int64_t most);
+template Flag Flag::Range(float least, float most);
+template Flag Flag::Range(double least, double most);
+
+// The types of flags.
+template Flag FlagSet::Add(const std::string&, bool&, const std::string&);
+template Flag FlagSet::Add(const std::string&, int&, const std::string&);
+template Flag FlagSet::Add(const std::string&, int64_t&, const std::string&);
+template Flag FlagSet::Add(const std::string&, uint32_t&, const std::string&);
+template Flag FlagSet::Add(const std::string&, uint64_t&, const std::string&);
+template Flag FlagSet::Add(const std::string&, float&, const std::string&);
+template Flag FlagSet::Add(const std::string&, double&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::string&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::optional<int>&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::optional<int64_t>&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::optional<uint32_t>&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::optional<uint64_t>&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::optional<float>&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::optional<std::string>&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::vector<int>&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::vector<int64_t>&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::vector<uint64_t>&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::vector<double>&, const std::string&);
+template Flag FlagSet::Add(const std::string&, std::vector<std::string>&, const std::string&);
+
+}  // namespace moestro
