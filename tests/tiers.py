@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,11 +90,10 @@ class Steps:
         self.rows = []
         self.failed = False
 
-    def run(self, what, command, log=None, nice=0):
+    def run(self, what, command, log=None):
         """True if it succeeded. Its output goes to `log`, an open file."""
         start = time.monotonic()
-        process = subprocess.Popen([str(word) for word in command], cwd=REPO, stdout=log, stderr=log,
-                                   preexec_fn=(lambda: os.nice(nice)) if nice else None)
+        process = subprocess.Popen([str(word) for word in command], cwd=REPO, stdout=log, stderr=log)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         self.rows.append((what, time.monotonic() - start, usage.ru_utime + usage.ru_stime))
@@ -114,18 +112,12 @@ def pytest_command(build, report, where, *options):
             "--junitxml", report, *options]
 
 
-def unit_tests(steps, build, reports, chosen, everything):
-    """Builds and runs CTest's tests, with less priority than the integration tests beside them, whose clients have
-    deadlines. Whole outputs: the summary counts the tests in them."""
+def unit_tests(steps, build, reports, chosen):
+    """Whole outputs go into the report: the summary counts the tests in them."""
     names = "|".join(re.escape(test.name) for test in chosen)
-    with open(reports / "ctest.log", "w") as log:
-        goals = ["all"] if everything else targets(chosen, build)
-        if goals and not steps.run("compile the tests", ["cmake", "--build", build, "--target", *goals], log, nice=10):
-            return
-        steps.run("unit tests", ["ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "-j",
-                                 os.cpu_count(), "--output-junit", reports / "ctest.xml", "-R", f"^({names})$",
-                                 "--test-output-size-passed", 100000000, "--test-output-size-failed", 100000000],
-                  log, nice=10)
+    steps.run("unit tests", ["ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "-j",
+                             os.cpu_count(), "--output-junit", reports / "ctest.xml", "-R", f"^({names})$",
+                             "--test-output-size-passed", 100000000, "--test-output-size-failed", 100000000])
 
 
 def integration_tests(steps, build, reports, where, mark):
@@ -179,20 +171,14 @@ def main():
         sys.exit("tests/run: the programs do not compile")
 
     written = []
-    beside = threading.Thread(target=unit_tests, args=(steps, build, reports, chosen, options.all))
     if chosen:
         written.append(reports / "ctest.xml")
-        print(f"{len(chosen)} unit tests are built and run beside the others; their output comes after them, and is in "
-              f"{reports}/ctest.log", flush=True)
-        beside.start()
+        goals = ["all"] if options.all else targets(chosen, build)
+        if not goals or steps.run("compile the tests", ["cmake", "--build", build, "--target", *goals]):
+            unit_tests(steps, build, reports, chosen)
     if where:
-        written.append(reports / "integration.xml")
+        written += [reports / "integration.xml", reports / "integration_serial.xml"]
         integration_tests(steps, build, reports, where, mark)
-    if chosen:
-        beside.join()
-        print((reports / "ctest.log").read_text())
-    if where:
-        written.append(reports / "integration_serial.xml")
         serial_tests(steps, build, reports, where, mark)
     print(slowest(written, 20), steps.text(), sep="\n\n")
     succeeded = summarise(build, written)

@@ -129,8 +129,8 @@ def test_objects_of_another_user_change_nothing(api, open_bin_dir, tiny_model):
 @needs_root
 def test_down_leaves_objects_of_another_user(repo, tmp_path):
     """A run directory without a node: its only leftover is another user's object."""
-    instance = subprocess.run(["bash", "-c", f". {repo}/deploy/lib.sh; instance_of {tmp_path}"], capture_output=True,
-                              text=True, check=True).stdout
+    instance = subprocess.run(["bash", "-c", '. "$1/deploy/lib.sh"; instance_of "$2"', "bash", repo, tmp_path],
+                              capture_output=True, text=True, check=True).stdout
     foreign = leave(f"moestro.{instance}.kv.1", 0o666)
     try:
         down = subprocess.run([repo / "deploy/down", "--run-dir", tmp_path], capture_output=True, text=True, timeout=60)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from node import HANG_SECONDS
+from node import HANG_SECONDS, wait_until
 
 pytestmark = pytest.mark.smoke
 
@@ -41,15 +41,18 @@ def test_without_metrics_there_is_still_health(node, cli):
 
 @pytest.mark.parametrize("role", ["router", "decode"])
 def test_a_stopped_role_is_down(node, cli, role):
-    os.kill(node.pid(role), signal.SIGSTOP)
-    try:
+    def others_are_up():
         result = cli("status", "--run-dir", node.run_dir, *metrics_flags(node, node.metrics_port), "--json",
                      check=False, timeout=60)
+        roles = json.loads(result.stdout)["roles"]
+        assert not roles[role]["up"] and not roles[role]["metrics"]
+        return roles["prefill"]["up"] and roles["prefill"]["metrics"]
+
+    os.kill(node.pid(role), signal.SIGSTOP)
+    try:
+        wait_until(others_are_up, 10, "prefill answers within a second")
     finally:
         os.kill(node.pid(role), signal.SIGCONT)
-    roles = json.loads(result.stdout)["roles"]
-    assert not roles[role]["up"] and not roles[role]["metrics"]
-    assert roles["prefill"]["up"] and roles["prefill"]["metrics"]
     node.wait_serving(seconds=10)
 
 
