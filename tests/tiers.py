@@ -123,15 +123,14 @@ def unit_tests(steps, build, reports, chosen):
 def integration_tests(steps, build, reports, where, mark):
     """Those that need the machine for themselves come last, alone. pytest ends with 5 where a part has no test."""
     at_once = ["-n", NODES, "--dist", "loadfile"] if build.name != "asan" else []
-    marks = f"({mark}) and " if mark else ""
-    return steps.run("integration tests", ["bash", "-c", '"$@" || [ $? = 5 ]', "bash", *pytest_command(
-        build, reports / "integration.xml", where, "-m", f"{marks}not serial", *at_once)])
-
-
-def serial_tests(steps, build, reports, where, mark):
-    marks = f"({mark}) and " if mark else ""
-    return steps.run("integration tests, alone", ["bash", "-c", '"$@" || [ $? = 5 ]', "bash", *pytest_command(
-        build, reports / "integration_serial.xml", where, "-m", f"{marks}serial")])
+    written = []
+    for what, report, part, options in (("integration tests", "integration.xml", "not serial", at_once),
+                                        ("integration tests, alone", "integration_serial.xml", "serial", [])):
+        marks = f"({mark}) and {part}" if mark else part
+        written.append(reports / report)
+        steps.run(what, ["bash", "-c", '"$@" || [ $? = 5 ]', "bash",
+                         *pytest_command(build, written[-1], where, "-m", marks, *options)])
+    return written
 
 
 def main():
@@ -177,9 +176,7 @@ def main():
         if not goals or steps.run("compile the tests", ["cmake", "--build", build, "--target", *goals]):
             unit_tests(steps, build, reports, chosen)
     if where:
-        written += [reports / "integration.xml", reports / "integration_serial.xml"]
-        integration_tests(steps, build, reports, where, mark)
-        serial_tests(steps, build, reports, where, mark)
+        written += integration_tests(steps, build, reports, where, mark)
     print(slowest(written, 20), steps.text(), sep="\n\n")
     succeeded = summarise(build, written)
     sys.exit(0 if succeeded and not steps.failed else 1)
