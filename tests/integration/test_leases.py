@@ -15,7 +15,7 @@ def long_prompts(count):
 
 
 def test_a_long_line_in_front_of_prefill_does_not_time_leases_out(make_node, absorbed):
-    """Takes half a minute: twenty prompts, because a fast CPU must need more than two lease timeouts for the line."""
+    """Slow, for twenty prompts: a fast CPU must need more than two lease timeouts for the line."""
     flags = dict(absorbed, router=["--chunked-below-tokens", "0"],
                  decode=["--lease-timeout-seconds", str(LEASE_SECONDS), "--kv-tokens", "65536",
                          "--prefix-cache", "false"])
@@ -30,7 +30,7 @@ def test_a_long_line_in_front_of_prefill_does_not_time_leases_out(make_node, abs
 
 
 def test_a_stopped_prefill_loses_the_leases_of_its_whole_line(make_node, absorbed):
-    """Takes a quarter of a minute: after the lease timeouts prefill computes all eight prompts."""
+    """Slow: after the lease timeouts prefill still computes all eight prompts."""
     flags = dict(absorbed, router=["--chunked-below-tokens", "0", "--recovery-seconds", "1"],
                  decode=["--lease-timeout-seconds", str(LEASE_SECONDS), "--kv-tokens", "65536",
                          "--prefix-cache", "false"])

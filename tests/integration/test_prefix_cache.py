@@ -26,7 +26,7 @@ def talk(node, turns=8):
 
 
 def test_a_turn_computes_only_what_is_new(make_node, absorbed):
-    """Takes half a minute: without the cache each of eight turns computes 3,700 tokens and more."""
+    """Slow: without the cache each of eight turns computes 3,700 tokens and more."""
     with make_node(dict(absorbed, decode=["--prefix-cache", "false"])) as node:
         expected, cached, _ = talk(node)
         assert cached == [0] * len(cached)

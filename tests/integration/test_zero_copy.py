@@ -35,7 +35,7 @@ def mappings(pid):
 
 @pytest.mark.no_sanitizer(reason="shadow memory and quarantine are private memory")
 def test_segment_is_shared_and_private_memory_is_small(make_node, layer_model):
-    """Takes half a minute: 2 GiB of weights are made, loaded and read, beside which 300 MiB are small."""
+    """Slow: 2 GiB of weights are made, loaded and read, beside which 300 MiB are small."""
     with make_node({"decode": ["--kv-tokens", "1024"]}, model=layer_model) as node:
         size = sum(f.stat().st_size for f in layer_model.glob("*.safetensors"))
         assert size >= 2 << 30, "the model must be large enough to mean something"
