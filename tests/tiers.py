@@ -154,6 +154,8 @@ def main():
     # Whatever a sanitizer finds ends the process, or its exit code, with an error.
     os.environ |= {"ASAN_OPTIONS": "detect_stack_use_after_return=1", "UBSAN_OPTIONS": "print_stacktrace=1",
                    "TSAN_OPTIONS": f"ignore_noninstrumented_modules=1 suppressions={TESTS}/support/tsan.supp"}
+    if not options.all:
+        os.environ["MOESTRO_TEST_TABLES"] = "best"  # tests/support/tables_to_test.h
     steps = Steps()
     with open(reports / "configure.log", "w") as log:
         configured = steps.run("configure", ["cmake", "--preset", options.preset, "-DMOESTRO_BUILD_TESTS=ON"], log)

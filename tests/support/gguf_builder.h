@@ -12,6 +12,9 @@ namespace moestro::testing {
 // The numbers that stand for types of values in the file.
 enum class GgufType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 
+// And for types of tensors.
+inline constexpr uint32_t kTypeF32 = 0, kTypeQ4_0 = 2, kTypeQ4K = 12;
+
 template <typename T>
 std::string RawBytes(T value) {
   std::string bytes(sizeof value, '\0');

@@ -12,6 +12,7 @@
 #include "common/platform/cpu/cpu_features.h"
 #include "tests/common/kernels/amx/on_model.h"
 #include "tests/common/kernels/avx_vnni/in_evex.h"
+#include "tests/support/tables_to_test.h"
 
 namespace moestro {
 
@@ -83,12 +84,13 @@ std::vector<const CpuKernels*> DistinctKernels() {
   std::vector<const CpuKernels*> tables = AvailableKernels();
   const auto repeats = std::ranges::unique(tables, {}, &CpuKernels::linear);
   tables.erase(repeats.begin(), repeats.end());
+  if (OnlyTheBestTables() && tables.size() > 2) tables.erase(tables.begin() + 1, tables.end() - 1);
   return tables;
 }
 
 std::vector<const CpuKernels*> EveryTestKernels() {
   std::vector<const CpuKernels*> tables = DistinctKernels();
-  if (AmxOnModel() != nullptr && !HasTiles()) tables.push_back(AmxOnModel());
+  if (AmxOnModel() != nullptr && !HasTiles() && !OnlyTheBestTables()) tables.push_back(AmxOnModel());
   return tables;
 }
 

@@ -42,11 +42,11 @@ class ScopedInt8Activations {
   ScopedInt8Activations& operator=(const ScopedInt8Activations&) = delete;
 };
 
-// The tables that this CPU can run, for tests that compare them: without those that differ from the table before in
-// coded inputs only. Their bits are the same, which the tests of kernels check.
+// The tables that this CPU can run, or two of them (tables_to_test.h), for tests that compare them: without those that
+// differ from the table before in coded inputs only. Their bits are the same, which the tests of kernels check.
 std::vector<const CpuKernels*> DistinctKernels();
 
-// These, and kAmxOnModel if the CPU has no tiles.
+// These, and, unless they are but two, kAmxOnModel if the CPU has no tiles.
 std::vector<const CpuKernels*> EveryTestKernels();
 
 // A table with another setting.

@@ -20,19 +20,19 @@
 namespace moestro::bench {
 namespace {
 
-constexpr int64_t kHeads = 128;
+constexpr int64_t kMlaHeads = 128;
 constexpr int64_t kNope = 128;
 constexpr int64_t kValue = 128;
-constexpr int64_t kLatent = kPlainMlaLatent;
+constexpr int64_t kMlaLatent = kPlainMlaLatent;
 constexpr int64_t kKey = kPlainMlaKey;
-constexpr int64_t kRope = kKey - kLatent;
-constexpr int64_t kHeadDim = kNope + kRope;
+constexpr int64_t kMlaRope = kKey - kMlaLatent;
+constexpr int64_t kMlaHeadDim = kNope + kMlaRope;
 constexpr int64_t kShort = 2048;  // the article's prompt and answer
 // Heads that are folded. The article folds 6 of a rank's 22 heads for one request, and 22 for more.
 constexpr int64_t kFolds[] = {8, 32};
-constexpr int64_t kAllHeads = kHeads;
+constexpr int64_t kAllHeads = kMlaHeads;
 
-float Scale() { return 1 / std::sqrt(static_cast<float>(kHeadDim)); }
+float Scale() { return 1 / std::sqrt(static_cast<float>(kMlaHeadDim)); }
 
 // Sequences of `tokens` tokens in the weight pool, attended to one after another.
 class MlaToken {
@@ -40,9 +40,9 @@ class MlaToken {
   MlaToken(BenchContext& context, int64_t tokens)
       : context_(context),
         tokens_(tokens),
-        queries_(MakeInputs(kHeads * kKey)),
-        out_(kHeads * kLatent),
-        values_(kHeads * kValue),
+        queries_(MakeInputs(kMlaHeads * kKey)),
+        out_(kMlaHeads * kMlaLatent),
+        values_(kMlaHeads * kValue),
         workers_(context.pool.threads()) {}
 
   int64_t bytes() const { return CeilDiv(tokens_, kAttentionBlock) * kBlockBytes; }
@@ -54,10 +54,10 @@ class MlaToken {
     if (attention == nullptr) {
       attention =
           std::make_unique<model::FlashAttention>(context_.kernels, context_.pool,
-                                                  model::AttentionShape{.heads = kHeads,
-                                                                        .kv_heads = kHeads / fold,
+                                                  model::AttentionShape{.heads = kMlaHeads,
+                                                                        .kv_heads = kMlaHeads / fold,
                                                                         .key_dim = kKey,
-                                                                        .value_dim = kLatent,
+                                                                        .value_dim = kMlaLatent,
                                                                         .scale = Scale(),
                                                                         .step_blocks = model::kLatentStepBlocks});
     }
@@ -73,15 +73,15 @@ class MlaToken {
                          .next = sequence + request.next_block * kBlockBytes,
                          .next_bytes = kBlockBytes};
         },
-        out_.data(), kHeads * kLatent);
+        out_.data(), kMlaHeads * kMlaLatent);
   }
 
   // Absorbed, one head at a time: every head reads the sequence.
   void Plain() {
     const auto* rows = reinterpret_cast<const uint16_t*>(NextSequence());
-    context_.pool.Run(kHeads, [&](int64_t head, int worker) {
+    context_.pool.Run(kMlaHeads, [&](int64_t head, int worker) {
       Worker& scratch = workers_[worker];
-      std::fill_n(scratch.sums.get(), kLatent, 0.0f);
+      std::fill_n(scratch.sums.get(), kMlaLatent, 0.0f);
       SoftmaxState state{-std::numeric_limits<float>::infinity(), 0};
       for (int64_t first = 0; first < tokens_; first += kAttentionBlock) {
         const uint16_t* block = rows + first * kKey;
@@ -89,40 +89,40 @@ class MlaToken {
         const float factor = context_.kernels.softmax_step(scratch.scores, kAttentionBlock, kAttentionBlock, Scale(),
                                                            &state, scratch.weights);
         if (factor != 1) {
-          for (int64_t i = 0; i < kLatent; ++i) scratch.sums.get()[i] *= factor;
+          for (int64_t i = 0; i < kMlaLatent; ++i) scratch.sums.get()[i] *= factor;
         }
         PlainMlaValues(scratch.weights, block, kAttentionBlock, scratch.sums.get());
       }
-      for (int64_t i = 0; i < kLatent; ++i) scratch.sums.get()[i] /= state.sum;
-      context_.kernels.to_bf16(scratch.sums.get(), kLatent, out_.data() + head * kLatent);
+      for (int64_t i = 0; i < kMlaLatent; ++i) scratch.sums.get()[i] /= state.sum;
+      context_.kernels.to_bf16(scratch.sums.get(), kMlaLatent, out_.data() + head * kMlaLatent);
     });
   }
 
   // What absorption adds to a token: queries times the keys' up-projection, sums times that of the values.
   absl::Status PrepareUpProjection() {
-    constexpr int64_t kRows = kHeads * (kNope + kValue);
-    const int64_t bytes = PackedBytes(DType::kBF16, kRows, kLatent);
+    constexpr int64_t kRows = kMlaHeads * (kNope + kValue);
+    const int64_t bytes = PackedBytes(DType::kBF16, kRows, kMlaLatent);
     MOE_ASSIGN_OR_RETURN(up_, HugeBuffer::Allocate(bytes));
-    WeightPattern(DType::kBF16, 1 / std::sqrt(static_cast<double>(kLatent))).Fill(context_.pool, up_.data(), bytes);
-    kv_b_ = {.dtype = DType::kBF16, .rows = kRows, .cols = kLatent, .data = up_.data()};
+    WeightPattern(DType::kBF16, 1 / std::sqrt(static_cast<double>(kMlaLatent))).Fill(context_.pool, up_.data(), bytes);
+    kv_b_ = {.dtype = DType::kBF16, .rows = kRows, .cols = kMlaLatent, .data = up_.data()};
     // The keys' half has as many weights whichever way it lies.
-    key_transposed_ = {.dtype = DType::kBF16, .rows = kHeads * kLatent, .cols = kNope, .data = up_.data()};
+    key_transposed_ = {.dtype = DType::kBF16, .rows = kMlaHeads * kMlaLatent, .cols = kNope, .data = up_.data()};
     return absl::OkStatus();
   }
   void Absorbed() {
     const std::vector<uint16_t> inputs = MakeInputs(kNope);
-    context_.pool.Run(kHeads, [&](int64_t head, int worker) {
+    context_.pool.Run(kMlaHeads, [&](int64_t head, int worker) {
       float* latent = workers_[worker].expanded.get();
       model::LinearRows(context_.kernels, key_transposed_, {inputs.data(), kNope, 1},
-                        {head * kLatent, (head + 1) * kLatent}, latent);
-      context_.kernels.to_bf16(latent, kLatent, queries_.data() + head * kKey);
+                        {head * kMlaLatent, (head + 1) * kMlaLatent}, latent);
+      context_.kernels.to_bf16(latent, kMlaLatent, queries_.data() + head * kKey);
     });
     Folded(kAllHeads);
-    context_.pool.Run(kHeads, [&](int64_t head, int worker) {
+    context_.pool.Run(kMlaHeads, [&](int64_t head, int worker) {
       float* values = workers_[worker].expanded.get();
       const int64_t first = head * (kNope + kValue) + kNope;
-      model::LinearRows(context_.kernels, kv_b_, {out_.data() + head * kLatent, kLatent, 1}, {first, first + kValue},
-                        values);
+      model::LinearRows(context_.kernels, kv_b_, {out_.data() + head * kMlaLatent, kMlaLatent, 1},
+                        {first, first + kValue}, values);
       context_.kernels.to_bf16(values, kValue, values_.data() + head * kValue);
     });
   }
@@ -131,9 +131,9 @@ class MlaToken {
     if (unabsorbed_ == nullptr) {
       unabsorbed_ =
           std::make_unique<model::FlashAttention>(context_.kernels, context_.pool,
-                                                  model::AttentionShape{.heads = kHeads,
-                                                                        .kv_heads = kHeads,
-                                                                        .key_dim = kHeadDim,
+                                                  model::AttentionShape{.heads = kMlaHeads,
+                                                                        .kv_heads = kMlaHeads,
+                                                                        .key_dim = kMlaHeadDim,
                                                                         .value_dim = kValue,
                                                                         .scale = Scale(),
                                                                         .step_blocks = model::kLatentStepBlocks});
@@ -144,16 +144,16 @@ class MlaToken {
         [&](const model::FlashAttention::BlockRequest& request) {
           return Expand(reinterpret_cast<const uint16_t*>(sequence + request.block * kBlockBytes), request);
         },
-        values_.data(), kHeads * kValue);
+        values_.data(), kMlaHeads * kValue);
   }
 
  private:
   static constexpr int64_t kBlockBytes = kAttentionBlock * kKey * 2;
 
   struct Worker {
-    model::Buffer<float> sums{kLatent};
+    model::Buffer<float> sums{kMlaLatent};
     model::Buffer<float> expanded{kAttentionBlock * (kNope + kValue)};
-    model::Buffer<uint16_t> keys{kAttentionBlock * kHeadDim};
+    model::Buffer<uint16_t> keys{kAttentionBlock * kMlaHeadDim};
     model::Buffer<uint16_t> values{kAttentionBlock * kValue};
     float scores[kAttentionBlock];
     uint16_t weights[kAttentionBlock];
@@ -171,12 +171,13 @@ class MlaToken {
                       scratch.expanded.get());
     for (int64_t t = 0; t < request.tokens; ++t) {
       const float* expanded = scratch.expanded.get() + t * width;
-      uint16_t* key = scratch.keys.get() + t * kHeadDim;
+      uint16_t* key = scratch.keys.get() + t * kMlaHeadDim;
       context_.kernels.to_bf16(expanded, kNope, key);
-      std::copy_n(rows + t * kKey + kLatent, kRope, key + kNope);
+      std::copy_n(rows + t * kKey + kMlaLatent, kMlaRope, key + kNope);
       context_.kernels.to_bf16(expanded + kNope, kValue, scratch.values.get() + t * kValue);
     }
-    return {.keys = scratch.keys.get(), .key_stride = kHeadDim, .values = scratch.values.get(), .value_stride = kValue};
+    return {
+        .keys = scratch.keys.get(), .key_stride = kMlaHeadDim, .values = scratch.values.get(), .value_stride = kValue};
   }
 
   BenchContext& context_;

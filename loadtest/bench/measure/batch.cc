@@ -14,7 +14,7 @@
 namespace moestro::bench {
 namespace {
 
-constexpr int64_t kHeads = 32;
+constexpr int64_t kBatchHeads = 32;
 constexpr int64_t kExperts = 8, kExpertsPerToken = 2, kMatrices = 3;
 constexpr double kTarget = 0.7;          // of read bandwidth
 constexpr double kLeastSeconds = 0.005;  // of attention that has the target: shorter ones wake threads for much of it
@@ -36,7 +36,7 @@ double PacedCopy(BenchContext& context, HugeBuffer& to, int64_t bytes) {
 absl::StatusOr<Findings> MeasureAttention(BenchContext& context, int64_t micro_batch, int64_t tokens) {
   MOE_RETURN_IF_ERROR(context.weights.Prepare(DType::kBF16));
   MOE_ASSIGN_OR_RETURN(HugeBuffer staging, HugeBuffer::Allocate(int64_t{1} << 20));
-  GqaAttention attention(context, kHeads, micro_batch, tokens);
+  GqaAttention attention(context, kBatchHeads, micro_batch, tokens);
   const Work works[] = {
       context.ceilings.Read(context.weights.data(), context.weights.size()),
       {.run = [&] { return PacedCopy(context, staging, attention.bytes()); }},

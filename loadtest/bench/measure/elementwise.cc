@@ -15,12 +15,12 @@ namespace {
 
 constexpr int64_t kHidden = 7168;
 constexpr int64_t kRouterExperts = 4;  // of one task, as in the engine
-constexpr int64_t kLatent = 576;       // elements of a token in the KV cache of MLA
+constexpr int64_t kKvElements = 576;   // elements of a token in the KV cache of MLA
 
 // Outputs of one worker.
 struct ElementwiseScratch {
   ElementwiseScratch()
-      : floats(kHidden), ones(kHidden), bf16(kHidden), packed(PackedBytes(DType::kBF16, kLatent, kAttentionBlock)) {
+      : floats(kHidden), ones(kHidden), bf16(kHidden), packed(PackedBytes(DType::kBF16, kKvElements, kAttentionBlock)) {
     std::fill_n(ones.get(), kHidden, 1.0f);
   }
   model::Buffer<float> floats;
@@ -70,13 +70,14 @@ std::vector<ElementwiseKernel> Kernels() {
          SoftmaxState state{-std::numeric_limits<float>::infinity(), 0};
          kernels.softmax_step(Floats(data), kAttentionBlock, kAttentionBlock, 1.0f, &state, s.bf16.get());
        }},
-      {"pack-keys", kAttentionBlock * kLatent * 2,
+      {"pack-keys", kAttentionBlock * kKvElements * 2,
        [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
-         kernels.pack_keys(Narrow(data), kLatent, kAttentionBlock, kLatent, s.packed.get());
+         kernels.pack_keys(Narrow(data), kKvElements, kAttentionBlock, kKvElements, s.packed.get());
        }},
-      {"pack-values", kAttentionBlock * kLatent * 2,
+      {"pack-values", kAttentionBlock * kKvElements * 2,
        [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
-         kernels.pack_values(Narrow(data), kLatent, kAttentionBlock, kLatent, 0, kAttentionBlock, s.packed.get());
+         kernels.pack_values(Narrow(data), kKvElements, kAttentionBlock, kKvElements, 0, kAttentionBlock,
+                             s.packed.get());
        }},
   };
 }

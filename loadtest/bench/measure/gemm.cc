@@ -15,14 +15,14 @@ namespace moestro::bench {
 namespace {
 
 // The least tasks in one run of the worker pool. At its end some workers wait for others; many tasks make that cheap.
-constexpr int64_t kTasksPerThread = 64;
+constexpr int64_t kGemmTasksPerThread = 64;
 
 // Of the rate of dot products, from this many tokens on: formats of blocks, whose codes take instructions beside.
-constexpr int64_t kTargetTokens = 128;
+constexpr int64_t kGemmTargetTokens = 128;
 constexpr double kBlocksTarget = 0.85, kCodedTarget = 0.70;
 
 std::optional<double> TargetFrom(int64_t tokens, double target) {
-  return tokens >= kTargetTokens ? std::optional(target) : std::nullopt;
+  return tokens >= kGemmTargetTokens ? std::optional(target) : std::nullopt;
 }
 
 std::optional<double> TargetOf(DType dtype, const TokenTarget& tokens) {
@@ -35,7 +35,7 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
   MOE_RETURN_IF_ERROR(context.weights.Prepare(dtype));
   LinearWalk walk(context, dtype, shape, tokens.tokens, WalkInputs::kBf16);
   const int64_t groups = PaddedRows(shape.rows) / kRowGroup;
-  const int64_t matrices = CeilDiv(context.pool.threads() * kTasksPerThread, groups);
+  const int64_t matrices = CeilDiv(context.pool.threads() * kGemmTasksPerThread, groups);
   const double operations = 2.0 * static_cast<double>(matrices * shape.rows * shape.cols * tokens.tokens);
   int64_t next = 0;
   const Work walk_work = {.run = [&] {
@@ -68,7 +68,7 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
 absl::StatusOr<Findings> MeasureCoded(BenchContext& context, DType dtype, const Shape& shape, int64_t tokens) {
   MOE_RETURN_IF_ERROR(context.weights.Prepare(dtype));
   LinearWalk walk(context, dtype, shape, tokens, WalkInputs::kCoded);
-  const int64_t matrices = CeilDiv(context.pool.threads() * kTasksPerThread, PaddedRows(shape.rows) / kRowGroup);
+  const int64_t matrices = CeilDiv(context.pool.threads() * kGemmTasksPerThread, PaddedRows(shape.rows) / kRowGroup);
   const double operations = 2.0 * static_cast<double>(matrices * shape.rows * shape.cols * tokens);
   int64_t next = 0;
   const bool bytes = context.ceilings.has_byte_dots();

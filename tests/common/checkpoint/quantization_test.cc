@@ -15,10 +15,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
-
-absl::StatusOr<checkpoint::Quantization> Parse(const json& quantization) {
+absl::StatusOr<checkpoint::Quantization> ParseQuantized(const json& quantization) {
   return checkpoint::ParseQuantization(json({{"quantization_config", quantization}}).dump());
 }
 
@@ -45,10 +42,11 @@ TEST(QuantizationConfig, None) {
 }
 
 TEST(QuantizationConfig, Fp8AndMxfp4) {
-  const auto fp8 = Parse({{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}});
+  const auto fp8 = ParseQuantized({{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}});
   ASSERT_TRUE(fp8.ok()) << fp8.status();
   EXPECT_TRUE(fp8->fp8);
-  const auto mxfp4 = Parse({{"quant_method", "mxfp4"}, {"modules_to_not_convert", {"model.layers.*.self_attn"}}});
+  const auto mxfp4 =
+      ParseQuantized({{"quant_method", "mxfp4"}, {"modules_to_not_convert", {"model.layers.*.self_attn"}}});
   ASSERT_TRUE(mxfp4.ok()) << mxfp4.status();
   EXPECT_TRUE(mxfp4->blocks);
   EXPECT_FALSE(mxfp4->fp8);
@@ -56,36 +54,36 @@ TEST(QuantizationConfig, Fp8AndMxfp4) {
 
 TEST(QuantizationConfig, CompressedTensors) {
   json config = Kimi();
-  auto parsed = Parse(config);
+  auto parsed = ParseQuantized(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{32, false}));
   EXPECT_EQ(parsed->experts(), DType::kI4G32);
   json& weights = config["config_groups"]["group_0"]["weights"];
   for (const int64_t size : {128, 64, 96, 256}) {
     weights["group_size"] = size;
-    EXPECT_THAT(Parse(config)->int4, ElementsAre(Int4Groups{size, false}));
+    EXPECT_THAT(ParseQuantized(config)->int4, ElementsAre(Int4Groups{size, false}));
   }
   weights["symmetric"] = false;
-  EXPECT_THAT(Parse(config)->int4, ElementsAre(Int4Groups{256, true}));
-  EXPECT_EQ(Parse(config)->experts(), DType::kI4Z128);
+  EXPECT_THAT(ParseQuantized(config)->int4, ElementsAre(Int4Groups{256, true}));
+  EXPECT_EQ(ParseQuantized(config)->experts(), DType::kI4Z128);
   weights["strategy"] = "channel";
   weights["group_size"] = nullptr;
-  EXPECT_THAT(Parse(config)->int4, ElementsAre(Int4Groups{0, true}));
-  EXPECT_EQ(Parse(config)->experts(), DType::kI4Z128);
+  EXPECT_THAT(ParseQuantized(config)->int4, ElementsAre(Int4Groups{0, true}));
+  EXPECT_EQ(ParseQuantized(config)->experts(), DType::kI4Z128);
   weights = Kimi()["config_groups"]["group_0"]["weights"];
   weights["group_size"] = 128;
   for (const json& order : {json("weight"), json("static"), json(false)}) {
     config["config_groups"]["group_0"]["weights"]["actorder"] = order;
-    EXPECT_TRUE(Parse(config).ok()) << order;
+    EXPECT_TRUE(ParseQuantized(config).ok()) << order;
   }
   config["config_groups"]["group_1"] = Kimi()["config_groups"]["group_0"];
-  EXPECT_THAT(Parse(config)->int4, ElementsAre(Int4Groups{128, false}, Int4Groups{32, false}));
+  EXPECT_THAT(ParseQuantized(config)->int4, ElementsAre(Int4Groups{128, false}, Int4Groups{32, false}));
   config["format"] = "mixed-precision";
   config["config_groups"]["group_0"]["format"] = "pack-quantized";
   config["config_groups"]["group_1"]["format"] = "mxfp4-pack-quantized";
   config["config_groups"]["group_1"]["weights"]["type"] = "float";
   config["transform_config"] = config["sparsity_config"] = json::object();
-  parsed = Parse(config);
+  parsed = ParseQuantized(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{128, false}));
   EXPECT_TRUE(parsed->packed_mxfp4);
@@ -96,20 +94,20 @@ TEST(QuantizationConfig, Awq) {
   json config = {
       {"bits", 4},         {"group_size", 128}, {"modules_to_not_convert", {"gate"}}, {"quant_method", "awq"},
       {"version", "gemm"}, {"zero_point", true}};
-  const auto parsed = Parse(config);
+  const auto parsed = ParseQuantized(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->by_input, ByInput::kAwq);
   EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{128, true}));
   EXPECT_EQ(parsed->experts(), DType::kI4Z128);
   config["group_size"] = -1;
-  EXPECT_THAT(Parse(config)->int4, ElementsAre(Int4Groups{0, true}));
+  EXPECT_THAT(ParseQuantized(config)->int4, ElementsAre(Int4Groups{0, true}));
   config["group_size"] = 64;
   config.erase("version");
-  EXPECT_EQ(Parse(config)->experts(), DType::kI4Z32);
+  EXPECT_EQ(ParseQuantized(config)->experts(), DType::kI4Z32);
   const auto refuse = [&](const char* key, const json& value, absl::StatusCode code, const std::string& message) {
     json other = config;
     other[key] = value;
-    ExpectError(Parse(other).status(), code,
+    ExpectError(ParseQuantized(other).status(), code,
                 {std::string("config.json: quantization_config: ") + key + ": " + message});
   };
   refuse("version", "gemv", kUnimplemented, "\"gemv\" is not supported (supported: gemm");
@@ -123,23 +121,23 @@ TEST(QuantizationConfig, Awq) {
 TEST(QuantizationConfig, Gptq) {
   json config = {{"bits", 4},        {"checkpoint_format", "gptq"}, {"desc_act", false}, {"group_size", 128},
                  {"lm_head", false}, {"quant_method", "gptq"},      {"sym", true},       {"true_sequential", true}};
-  auto parsed = Parse(config);
+  auto parsed = ParseQuantized(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->by_input, ByInput::kGptq);
   EXPECT_FALSE(parsed->ordered);
   EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{128, true}));
   config["checkpoint_format"] = "gptq_v2";
   config["desc_act"] = true;
-  parsed = Parse(config);
+  parsed = ParseQuantized(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->by_input, ByInput::kGptqV2);
   EXPECT_TRUE(parsed->ordered);
   config.erase("checkpoint_format");
-  EXPECT_EQ(Parse(config)->by_input, ByInput::kGptq);
+  EXPECT_EQ(ParseQuantized(config)->by_input, ByInput::kGptq);
   const auto refuse = [&](const char* key, const json& value, const std::string& message) {
     json other = config;
     other[key] = value;
-    ExpectError(Parse(other).status(), kUnimplemented,
+    ExpectError(ParseQuantized(other).status(), kUnimplemented,
                 {std::string("config.json: quantization_config: ") + key + ": " + message});
   };
   refuse("checkpoint_format", "marlin", "\"marlin\" is not supported (supported: gptq, gptq_v2)");
@@ -157,26 +155,27 @@ TEST(QuantizationConfig, AutoRound) {
                  {"sym", true},
                  {"data_type", "int"},
                  {"autoround_version", "0.5.1"}};
-  auto parsed = Parse(config);
+  auto parsed = ParseQuantized(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->by_input, ByInput::kGptq);
   EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{128, true}));
   config["packing_format"] = "auto_round:auto_awq";
-  parsed = Parse(config);
+  parsed = ParseQuantized(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->by_input, ByInput::kAwq);
   config["packing_format"] = "auto_round:exllamav2";
-  ExpectError(Parse(config).status(), kUnimplemented,
+  ExpectError(ParseQuantized(config).status(), kUnimplemented,
               {"config.json: quantization_config: packing_format: 'auto_round:exllamav2' is not supported (supported: "
                "auto_round:auto_gptq, auto_round:auto_awq); export the model as auto_awq or auto_gptq"});
   config.erase("packing_format");
-  ExpectError(Parse(config).status(), kUnimplemented, {"packing_format: missing, which is not supported"});
+  ExpectError(ParseQuantized(config).status(), kUnimplemented, {"packing_format: missing, which is not supported"});
 }
 
 TEST(QuantizationConfig, MethodsThatNeedMoreThanTheFormatsHave) {
-  ExpectError(Parse({{"quant_method", "bitsandbytes"}}).status(), kUnimplemented, {"\"bitsandbytes\"", "tables"});
+  ExpectError(ParseQuantized({{"quant_method", "bitsandbytes"}}).status(), kUnimplemented,
+              {"\"bitsandbytes\"", "tables"});
   ExpectError(
-      Parse({{"quant_method", "hqq"}}).status(), kUnimplemented,
+      ParseQuantized({{"quant_method", "hqq"}}).status(), kUnimplemented,
       {"\"hqq\" is not supported (supported: fp8, compressed-tensors, awq, gptq, auto-round, mxfp4, w8a8_int8)"});
 }
 
@@ -184,7 +183,7 @@ TEST(QuantizationConfig, RefusesOtherGroups) {
   const auto refuse = [](const std::function<void(json&)>& change, absl::StatusCode code, const std::string& message) {
     json config = Kimi();
     change(config);
-    ExpectError(Parse(config).status(), code, {"config.json: quantization_config: " + message});
+    ExpectError(ParseQuantized(config).status(), code, {"config.json: quantization_config: " + message});
   };
   const auto weights = [&](const char* key, const json& value, absl::StatusCode code, const std::string& message) {
     refuse([&](json& config) { config["config_groups"]["group_0"]["weights"][key] = value; }, code,
@@ -259,9 +258,9 @@ json Int8() {
 TEST(QuantizationConfig, OlderNames) {
   json config = Int8();
   config["quantization_status"] = "frozen";
-  EXPECT_TRUE(Parse(config)->int8);
+  EXPECT_TRUE(ParseQuantized(config)->int8);
   config["quant_method"] = "compressed_tensors";
-  EXPECT_TRUE(Parse(config)->int8);
+  EXPECT_TRUE(ParseQuantized(config)->int8);
   auto parsed = checkpoint::ParseQuantization(json({{"compression_config", config}}).dump());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_TRUE(parsed->int8);
@@ -277,19 +276,19 @@ TEST(QuantizationConfig, OlderNames) {
 TEST(QuantizationConfig, Int8) {
   for (const json& config : {Int8(), json({{"quant_method", "w8a8_int8"}}),
                              json({{"quant_method", "w8a8_int8"}, {"activation_scheme", "dynamic"}})}) {
-    const auto parsed = Parse(config);
+    const auto parsed = ParseQuantized(config);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_TRUE(parsed->int8);
     EXPECT_FALSE(parsed->fp8);
     EXPECT_THAT(parsed->int4, IsEmpty());
   }
-  EXPECT_FALSE(Parse(Kimi())->int8);
+  EXPECT_FALSE(ParseQuantized(Kimi())->int8);
   json mixed = Int8();
   mixed["format"] = "mixed-precision";
   mixed["config_groups"]["group_0"]["format"] = "int-quantized";
   mixed["config_groups"]["group_1"] = Kimi()["config_groups"]["group_0"];
   mixed["config_groups"]["group_1"]["format"] = "pack-quantized";
-  const auto parsed = Parse(mixed);
+  const auto parsed = ParseQuantized(mixed);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_TRUE(parsed->int8);
   EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{32, false}));
@@ -299,7 +298,7 @@ TEST(QuantizationConfig, RefusesOtherInt8) {
   const auto refuse = [](const char* part, const char* key, const json& value, const std::string& message) {
     json config = Int8();
     config["config_groups"]["group_0"][part][key] = value;
-    ExpectError(Parse(config).status(), kUnimplemented,
+    ExpectError(ParseQuantized(config).status(), kUnimplemented,
                 {std::string("config.json: quantization_config: config_groups: group_0: ") + part + ": " + key + ": ",
                  message});
   };
@@ -315,11 +314,11 @@ TEST(QuantizationConfig, RefusesOtherInt8) {
   for (const json& absent : {json(), json::object()}) {
     json config = Int8();
     config["config_groups"]["group_0"]["input_activations"] = absent;
-    ExpectError(Parse(config).status(), kUnimplemented,
+    ExpectError(ParseQuantized(config).status(), kUnimplemented,
                 {"group_0: input_activations: weights of 8 bits without activations of 8 bits are not supported; get "
                  "the model as W8A8"});
   }
-  ExpectError(Parse({{"quant_method", "w8a8_int8"}, {"activation_scheme", "static"}}).status(), kUnimplemented,
+  ExpectError(ParseQuantized({{"quant_method", "w8a8_int8"}, {"activation_scheme", "static"}}).status(), kUnimplemented,
               {"activation_scheme: \"static\" is not supported (supported: dynamic)"});
 }
 

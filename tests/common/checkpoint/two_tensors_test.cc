@@ -14,7 +14,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr char kExperts[] = "model.layers.1.mlp.experts.";
 
 nlohmann::json Groups(int64_t size, const char* format = "pack-quantized", const char* type = "int") {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr SimLink kLink{.bytes_per_second = 1e9, .seconds = 1e-3};
 
-void RunRanks(int ranks, const std::function<void(Communicator& communicator, device::Device& device)>& body) {
+void RunSimRanks(int ranks, const std::function<void(Communicator& communicator, device::Device& device)>& body) {
   std::vector<std::unique_ptr<device::Device>> devices;
   std::vector<device::Device*> pointers;
   for (int r = 0; r < ranks; ++r) {
@@ -24,7 +24,7 @@ void RunRanks(int ranks, const std::function<void(Communicator& communicator, de
 }
 
 TEST(SimExchange, BeginsWithTheLastRankAndTakesTheLinksTime) {
-  RunRanks(3, [](Communicator& communicator, device::Device& device) {
+  RunSimRanks(3, [](Communicator& communicator, device::Device& device) {
     const auto stream = device.NewStream("exchange").value();
     const std::atomic<bool> stopped = false;
     device.AdvanceTo(communicator.rank());  // seconds
@@ -38,7 +38,7 @@ TEST(SimExchange, BeginsWithTheLastRankAndTakesTheLinksTime) {
 }
 
 TEST(SimExchange, WaitsForTheStream) {
-  RunRanks(2, [](Communicator& communicator, device::Device& device) {
+  RunSimRanks(2, [](Communicator& communicator, device::Device& device) {
     const auto stream = device.NewStream("exchange").value();
     const std::atomic<bool> stopped = false;
     const int64_t bytes = communicator.rank() == 0 ? 5'000'000'000 : 0;
@@ -49,7 +49,7 @@ TEST(SimExchange, WaitsForTheStream) {
 }
 
 TEST(SimExchange, FailsTogether) {
-  RunRanks(2, [](Communicator& communicator, device::Device& device) {
+  RunSimRanks(2, [](Communicator& communicator, device::Device& device) {
     const auto stream = device.NewStream("exchange").value();
     const std::atomic<bool> stopped = false;
     if (communicator.rank() == 1) return communicator.Fail(absl::InternalError("no"));

@@ -7,6 +7,8 @@
 #include <random>
 #include <set>
 
+#include "tests/common/experts/choices.h"
+
 namespace moestro::experts {
 namespace {
 
@@ -23,12 +25,6 @@ ExpertCache Cache(const std::vector<int64_t>& kept, int64_t experts) {
 bool Hold(ExpertCache& cache, int32_t expert) {
   cache.Load(expert);
   return cache.Keep(expert);
-}
-
-std::vector<model::ExpertChoice> Choices(const std::vector<int32_t>& ids) {
-  std::vector<model::ExpertChoice> choices;
-  for (const int32_t id : ids) choices.push_back({id, 0.5f});
-  return choices;
 }
 
 // The experts of a pass that are held.

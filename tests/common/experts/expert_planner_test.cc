@@ -7,6 +7,7 @@
 #include <random>
 
 #include "common/tensor/dtype.h"
+#include "tests/common/experts/choices.h"
 
 namespace moestro::experts {
 namespace {
@@ -15,13 +16,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-std::vector<model::ExpertChoice> Choices(const std::vector<int32_t>& ids) {
-  std::vector<model::ExpertChoice> choices;
-  for (const int32_t id : ids) choices.push_back({id, 0.5f});
-  return choices;
-}
-
-std::vector<int32_t> Hits(const ExpertPlanner::Pass& pass) {
+std::vector<int32_t> HitsOf(const ExpertPlanner::Pass& pass) {
   std::vector<int32_t> hits;
   for (const ExpertUse& use : pass.uses) {
     if (use.held()) hits.push_back(use.expert);
@@ -51,9 +46,9 @@ TEST(ExpertPlanner, AFixedMappingLoadsTheGreatestWeightsOfAPass) {
   const std::vector<model::ExpertChoice> choices = {{1, 0.5f}, {2, 2}, {3, 1}, {4, 0.25f}};
   EXPECT_THAT(Experts(planner.Next(0, {choices}).behind), ElementsAre(2, 3));
   EXPECT_THAT(Experts(planner.Next(0, {choices}).behind), ElementsAre(1, 4));
-  EXPECT_THAT(Hits(planner.Next(0, {choices})), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(HitsOf(planner.Next(0, {choices})), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(planner.Clear(), IsEmpty());
-  EXPECT_THAT(Hits(planner.Next(0, {choices})), IsEmpty());
+  EXPECT_THAT(HitsOf(planner.Next(0, {choices})), IsEmpty());
 }
 
 TEST(ExpertPlanner, ALoadThatIsNotKeptIsForThePassOnly) {
@@ -62,7 +57,7 @@ TEST(ExpertPlanner, ALoadThatIsNotKeptIsForThePassOnly) {
   const ExpertPlanner::Pass& pass = Next(planner, {1, 2, 3});
   EXPECT_THAT(pass.plan.loads, ElementsAre(0, 1));
   EXPECT_THAT(Experts(pass.loads), ElementsAre(1, 2));
-  EXPECT_THAT(Hits(Next(planner, {1, 2, 3})), ElementsAre(1));
+  EXPECT_THAT(HitsOf(Next(planner, {1, 2, 3})), ElementsAre(1));
 }
 
 TEST(ExpertPlanner, ALoadForLaterThatWouldNotBeKeptIsNotMade) {
@@ -111,11 +106,11 @@ TEST(ExpertPlanner, ALoadThatTakesLongerThanTheBusIsIdleGoesOnInTheNextPasses) {
   expect_part(Next(planner, {3, 4}), 0, 0.4);
   expect_part(Next(planner, {5}, /*layer=*/1), 0.4, 0.6);  // while another layer's expert is computed
   const ExpertPlanner::Pass& last = Next(planner, {3, 4});
-  EXPECT_THAT(Hits(last), IsEmpty()) << "a part is no expert";
+  EXPECT_THAT(HitsOf(last), IsEmpty()) << "a part is no expert";
   expect_part(last, 0.6, 1);
-  EXPECT_THAT(Hits(Next(planner, {1, 3})), ElementsAre(3)) << "expert 1 has made room";
+  EXPECT_THAT(HitsOf(Next(planner, {1, 3})), ElementsAre(3)) << "expert 1 has made room";
   planner.Clear();
-  EXPECT_THAT(Hits(Next(planner, {3, 4})), IsEmpty());
+  EXPECT_THAT(HitsOf(Next(planner, {3, 4})), IsEmpty());
 }
 
 TEST(ExpertPlanner, ALongLoadOfAnExpertThatIsHeldByThenIsGivenUp) {
@@ -129,7 +124,7 @@ TEST(ExpertPlanner, ALongLoadOfAnExpertThatIsHeldByThenIsGivenUp) {
   const std::vector<model::ExpertChoice> many(40, {3, 0.5f});
   EXPECT_THAT(planner.Next(0, {.choices = many}).plan.loads, SizeIs(1));
   for (int i = 0; i < 20; ++i) {
-    EXPECT_THAT(Hits(planner.Next(0, {.choices = many})), ElementsAre(3));
+    EXPECT_THAT(HitsOf(planner.Next(0, {.choices = many})), ElementsAre(3));
   }
   const std::vector<int32_t> others = {5, 6};
   EXPECT_THAT(Experts(Next(planner, others).behind), ElementsAre(5)) << "its slot is spare again";
@@ -176,10 +171,10 @@ TEST(ExpertPlanner, LoadsAheadWhatMakesTheNextLayersShorter) {
   const int64_t slot = pass.behind[0].slot;
   const ExpertPlanner::Pass& next = Next(planner, {7, 9}, 1);
   EXPECT_EQ(next.foreseen_hits, 1);
-  ASSERT_THAT(Hits(next), ElementsAre(7));
+  ASSERT_THAT(HitsOf(next), ElementsAre(7));
   EXPECT_EQ(next.uses[0].slot, slot);
   EXPECT_EQ(Next(planner, {7, 9}, 1).foreseen_hits, 0) << "it is kept now";
-  EXPECT_THAT(Hits(Next(planner, {7, 9}, 1)), ElementsAre(7));
+  EXPECT_THAT(HitsOf(Next(planner, {7, 9}, 1)), ElementsAre(7));
 }
 
 TEST(ExpertPlanner, LoadsNothingAheadThatDelaysThePass) {
@@ -212,7 +207,7 @@ TEST(ExpertPlanner, DecidesTheSameFromARecording) {
       const ExpertPlanner::Pass& one = live.Next(0, {.choices = choices, .others = others});
       const ExpertPlanner::Pass& other = replayed.Next(0, {.choices = rounded, .others = rounded_others});
       ASSERT_EQ(Experts(one.behind), Experts(other.behind)) << pass;
-      ASSERT_EQ(Hits(one), Hits(other)) << pass;
+      ASSERT_EQ(HitsOf(one), HitsOf(other)) << pass;
     }
   }
 }
@@ -227,7 +222,7 @@ TEST(ExpertPlanner, FirstLayersAreHeldForGood) {
     EXPECT_EQ(last.moe_layer, 1);
     EXPECT_EQ(last.expert, 5);
     const ExpertPlanner::Pass& held = Next(planner, {0, 5}, 1);
-    EXPECT_THAT(Hits(held), ElementsAre(0, 5));
+    EXPECT_THAT(HitsOf(held), ElementsAre(0, 5));
     EXPECT_EQ(held.uses[1].slot, last.slot);
     EXPECT_THAT(Next(planner, {0, 5}, 2).plan.host, ElementsAre(0, 1));
   }

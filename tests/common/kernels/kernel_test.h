@@ -11,6 +11,7 @@
 
 #include "common/kernels/cpu/kernels.h"
 #include "common/tensor/dtype.h"
+#include "tests/support/tables_to_test.h"
 
 namespace moestro {
 
@@ -25,13 +26,17 @@ inline const CpuKernels* FindKernels(std::string_view isa) {
 // The tables that differ from the one before in coded inputs only (dispatch_test.cc).
 inline constexpr std::string_view kCodedTables[] = {"avx_vnni", "avx512_vnni"};
 
-inline std::vector<std::string_view> CompiledTablesWithTheirOwnLinear() {
+// From the portable one to the best; with OnlyTheBestTables() these two.
+inline std::vector<std::string_view> TablesWithTheirOwnLinear() {
   std::vector<std::string_view> tables = CompiledKernels();
   for (const std::string_view coded : kCodedTables) std::erase(tables, coded);
+  if (!OnlyTheBestTables()) return tables;
+  std::erase_if(tables, [](std::string_view isa) { return FindKernels(isa) == nullptr; });
+  if (tables.size() > 2) tables.erase(tables.begin() + 1, tables.end() - 1);
   return tables;
 }
 
-// Runs for every compiled-in instruction set; reports SKIPPED if the CPU lacks it.
+// Runs for each of these tables; reports SKIPPED if the CPU lacks it.
 class KernelTest : public testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {
@@ -45,7 +50,7 @@ class KernelTest : public testing::TestWithParam<std::string_view> {
 inline std::string IsaName(const testing::TestParamInfo<std::string_view>& info) { return std::string(info.param); }
 
 #define MOE_INSTANTIATE_PER_ISA(suite) \
-  INSTANTIATE_TEST_SUITE_P(Isa, suite, testing::ValuesIn(CompiledTablesWithTheirOwnLinear()), IsaName)
+  INSTANTIATE_TEST_SUITE_P(Isa, suite, testing::ValuesIn(TablesWithTheirOwnLinear()), IsaName)
 
 // Rounding bounds after Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1: n roundings in a chain
 // change the result by at most Gamma(n) times the sum of the absolute terms.

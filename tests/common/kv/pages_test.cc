@@ -26,7 +26,7 @@ TEST(PagesTest, AddressesFollowThePageList) {
 
 constexpr int64_t kHeads = 3, kDim = 70, kEntry = 2 * kHeads * kDim;
 
-class PackedPagesTest : public testing::Test {
+class PackedPagesTest : public ::testing::Test {
  protected:
   // Number i of a token's entry: none is zero, all of one token differ.
   static std::vector<uint16_t> Entry(int64_t position) {

@@ -13,8 +13,8 @@ namespace {
 using testing::ExpectPages;
 using testing::KvPoolTest;
 
-constexpr int kThreads = 4;
-constexpr int kRounds = 400;
+constexpr int kWriters = 4;
+constexpr int kWriterRounds = 400;
 
 // The first element of the first token in page `block`. Atomic, because ThreadSanitizer cannot see that the owner's and
 // the writers' mappings of a lock are one lock.
@@ -43,7 +43,7 @@ TEST_F(KvPoolTest, PagesOfARevokedWriterStayItsOwn) {
   const auto run = [&](int thread) {
     std::mt19937 random(thread);
     std::optional<KvLease> old;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kWriterRounds; ++round) {
       const absl::StatusOr<KvLease> lease = pool->Reserve({.capacity = 1 + static_cast<int64_t>(random() % 16)});
       if (!lease.ok()) continue;
       if (old) Acquire(mapping, *old).status().IgnoreError();  // a late caller, often on another lease's new slot
@@ -62,10 +62,10 @@ TEST_F(KvPoolTest, PagesOfARevokedWriterStayItsOwn) {
     }
   };
   std::vector<std::thread> threads;
-  for (int i = 0; i < kThreads; ++i) threads.emplace_back(run, i);
+  for (int i = 0; i < kWriters; ++i) threads.emplace_back(run, i);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(intruders, 0);
-  EXPECT_GT(written, kRounds / 4);
+  EXPECT_GT(written, kWriterRounds / 4);
   pool->Sweep();
   ExpectPages(*pool, 0, 0);
   EXPECT_EQ(pool->stats().leases, 0);

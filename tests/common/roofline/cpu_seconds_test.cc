@@ -7,7 +7,7 @@
 namespace moestro::roofline {
 namespace {
 
-CpuMachine Machine() {
+CpuMachine SomeCpu() {
   return {.name = "test",
           .sockets = 2,
           .memory_bytes_per_second = 100e9,
@@ -19,11 +19,11 @@ CpuMachine Machine() {
 
 TEST(CpuSeconds, ADecodeStepReadsWhatTheModelCounts) {
   const weights::ModelSpec spec = checkpoint::PublishedModel("qwen3-235b");
-  const CpuSeconds seconds = DecodeSeconds(Machine(), spec, DType::kBF16, 99);
+  const CpuSeconds seconds = DecodeSeconds(SomeCpu(), spec, DType::kBF16, 99);
   EXPECT_DOUBLE_EQ(seconds.read, DecodeBytes(spec, 99, 1, 94 * 8, DType::kBF16) / 100e9);
   EXPECT_DOUBLE_EQ(seconds.compute, 94 * AttentionFlops(spec, model::MlaForm::kAbsorbed, 100) / 2e12);
   EXPECT_EQ(seconds.wait, 0);
-  CpuMachine slow = Machine();
+  CpuMachine slow = SomeCpu();
   slow.bf16_decode_fraction = 0.5;
   slow.phase_seconds = 1e-6;
   const CpuSeconds slower = DecodeSeconds(slow, spec, DType::kBF16, 99);
@@ -44,7 +44,7 @@ TEST(CpuSeconds, FormatsDifferInBytes) {
 
 TEST(CpuSeconds, AnInt8PromptMultipliesAtTheInt8Rate) {
   const weights::ModelSpec spec = checkpoint::PublishedModel("r1-distill-llama-70b");
-  CpuMachine machine = Machine();
+  CpuMachine machine = SomeCpu();
   const double int8 = PromptSeconds(machine, spec, DType::kI8, 512).compute;
   machine.int8_linear_fraction = 0.5;
   const CpuSeconds as_bf16 = PromptSeconds(machine, spec, DType::kI8, 512);
@@ -58,7 +58,7 @@ TEST(CpuSeconds, AnInt8PromptMultipliesAtTheInt8Rate) {
 TEST(CpuSeconds, APromptReadsTheExpertsThatItMeets) {
   const weights::ModelSpec spec = checkpoint::PublishedModel("qwen3-235b");
   const ModelCount model = CountModelInFormat(spec, DType::kF8E4M3);
-  const auto read = [&](int64_t tokens) { return PromptSeconds(Machine(), spec, DType::kF8E4M3, tokens).read * 100e9; };
+  const auto read = [&](int64_t tokens) { return PromptSeconds(SomeCpu(), spec, DType::kF8E4M3, tokens).read * 100e9; };
   const double others = read(1) - 94 * 8 * model.expert_bytes();
   EXPECT_NEAR(read(100000), others + 94 * 128 * model.expert_bytes(), 1);
   EXPECT_NEAR(read(2), others + 94 * (16 - 0.5) * model.expert_bytes(), 1);  // 1 - (1 - 1/16)^2 of 128
@@ -66,7 +66,7 @@ TEST(CpuSeconds, APromptReadsTheExpertsThatItMeets) {
 
 TEST(CpuSeconds, OneSocketExchangesNothing) {
   const weights::ModelSpec spec = checkpoint::PublishedModel("llama-3.2-3b");
-  CpuMachine machine = Machine();
+  CpuMachine machine = SomeCpu();
   EXPECT_GT(PromptSeconds(machine, spec, DType::kBF16, 64).exchange, 0);
   machine.sockets = 1;
   EXPECT_EQ(PromptSeconds(machine, spec, DType::kBF16, 64).exchange, 0);

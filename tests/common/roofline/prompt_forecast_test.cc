@@ -15,7 +15,7 @@ namespace {
 
 using model::MlaForm;
 
-CpuMachine Machine() {
+CpuMachine ForecastCpu() {
   return {.name = "a server",
           .sockets = 1,
           .memory_bytes_per_second = 600e9,
@@ -41,7 +41,7 @@ struct TimedForward {
 
   explicit TimedForward(const weights::ModelSpec& model) : spec(model) {}
   const weights::ModelSpec& spec;
-  const CpuMachine machine = Machine();
+  const CpuMachine machine = ForecastCpu();
   const CpuLayers layers{machine, spec, DType::kF8E4M3};
   double now = 0;
   int64_t layers_run = 0;

@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::Pair;
 using testing::UnorderedElementsAre;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNoBound = std::numeric_limits<double>::infinity();
 
 TEST(ParsePrometheusText, SumsGaugesAndCountersOverLabels) {
   const ScrapedMetrics metrics = ParsePrometheusText(
@@ -53,7 +53,7 @@ TEST(ParsePrometheusText, SumsHistogramsOverLabels) {
       "t_seconds_bucket{path=\"a\",le=\"wide\"} 1\n"
       "other_bucket{le=\"1\"} 4\n");
   ASSERT_EQ(metrics.histograms.size(), 1u);
-  EXPECT_THAT(metrics.histograms.at("t_seconds").at_most, ElementsAre(Pair(0.5, 3), Pair(kInfinity, 4)));
+  EXPECT_THAT(metrics.histograms.at("t_seconds").at_most, ElementsAre(Pair(0.5, 3), Pair(kNoBound, 4)));
   EXPECT_EQ(metrics.histograms.at("t_seconds").count(), 4);
   EXPECT_TRUE(metrics.values.empty());
 }

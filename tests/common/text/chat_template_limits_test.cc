@@ -15,7 +15,7 @@ std::string Repeat(const std::string& text, int times) {
   return out;
 }
 
-absl::StatusOr<std::string> Render(const std::string& source, const std::vector<ChatMessage>& messages) {
+absl::StatusOr<std::string> RenderBounded(const std::string& source, const std::vector<ChatMessage>& messages) {
   const auto chat_template = ChatTemplate::Parse(source);
   if (!chat_template.ok()) return chat_template.status();
   return (*chat_template)->Render({.messages = messages}, {});
@@ -76,7 +76,7 @@ TEST(ChatTemplateLimitsTest, RenderingIsBounded) {
            "{% set ns = namespace(l=[]) %}{% for i in range(100000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
            "{% set ns = namespace(l={}) %}{% for i in range(100000) %}{% set ns.l = {'a': ns.l} %}{% endfor %}",
        }) {
-    const absl::Status status = Render(source, {}).status();
+    const absl::Status status = RenderBounded(source, {}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << source.substr(0, 200) << status;
   }
 }
@@ -86,7 +86,8 @@ TEST(ChatTemplateLimitsTest, SearchesTakeLinearTime) {
   const double begin = ThreadCpuSeconds();
   for (const std::string search : {"b in a", "a.find(b)", "a.split(b)|length", "a.rsplit(b)|length",
                                    "a.replace(b, '')|length", "a|replace(b, '')|length"}) {
-    const auto text = Render("{% set a = 'x' * 400000 %}{% set b = 'x' * 200000 ~ 'y' %}{{ " + search + " }}", {});
+    const auto text =
+        RenderBounded("{% set a = 'x' * 400000 %}{% set b = 'x' * 200000 ~ 'y' %}{{ " + search + " }}", {});
     EXPECT_TRUE(text.ok()) << search << text.status();
   }
   EXPECT_LT(ThreadCpuSeconds() - begin, 2);
@@ -121,7 +122,8 @@ TEST(ChatTemplateLimitsTest, ParsingIsBounded) {
 
 // A namespace may contain itself; printing and freeing it must end.
 TEST(ChatTemplateLimitsTest, CyclesAreHarmless) {
-  const auto text = Render("{% set ns = namespace() %}{% set ns.self = [ns] %}{{ ns.self }}{{ ns.self == [ns] }}", {});
+  const auto text =
+      RenderBounded("{% set ns = namespace() %}{% set ns.self = [ns] %}{{ ns.self }}{{ ns.self == [ns] }}", {});
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(*text, "[<namespace>]True");
 }
@@ -129,7 +131,7 @@ TEST(ChatTemplateLimitsTest, CyclesAreHarmless) {
 TEST(ChatTemplateLimitsTest, LongConversationsStayWithinTheLimits) {
   const std::string content = Repeat("Some words, 一些文字 😀. ", 200);
   std::vector<ChatMessage> messages(2000, {"user", content});
-  const auto text = Render(
+  const auto text = RenderBounded(
       "{% for m in messages %}<{{ m.role }}>{{ m['content']|trim }}{% if not loop.last %}\n{% endif %}"
       "{% endfor %}",
       messages);
@@ -140,18 +142,18 @@ TEST(ChatTemplateLimitsTest, LongConversationsStayWithinTheLimits) {
 TEST(ChatTemplateLimitsTest, LongContentsMayBeSearched) {
   const std::string mark = "<|the end of the reasoning of the assistant|>";
   const std::string content = std::string(500'000, 'a') + mark + std::string(500'000, 'b');
-  const auto text = Render("{% set m = '" + mark + R"(' %}{% for t in [messages[0].content] * 5 if m in t %}
+  const auto text = RenderBounded("{% set m = '" + mark + R"(' %}{% for t in [messages[0].content] * 5 if m in t %}
 {{ t.split(m)|length }} {{ t.rsplit(m, 1)[0]|length }} {{ t.replace(m, '')|length }} {{ t.find(m) }}
 {{ t.strip('b')|trim('a') }}
 {% endfor %})",
-                           {{"user", content}});
+                                  {{"user", content}});
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(*text, Repeat("2 500000 1000000 500000\n" + mark + "\n", 5));
 }
 
 // 400 levels of evaluation are enough for real recursion.
 TEST(ChatTemplateLimitsTest, ModerateRecursionWorks) {
-  const auto text = Render(
+  const auto text = RenderBounded(
       "{% macro m(n) %}{% if n > 0 %}{% for i in [1] %}{{ m(n - 1) }}{% endfor %}{% endif %}.{% endmacro %}{{ m(30) }}",
       {});
   ASSERT_TRUE(text.ok()) << text.status();

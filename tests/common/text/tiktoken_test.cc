@@ -39,8 +39,8 @@ struct Case {
   std::string names;  // what the message must name
 };
 
-absl::StatusOr<std::unique_ptr<const Tokenizer>> Load(const std::string& ranks, const std::string& config,
-                                                      int32_t id_limit = INT32_MAX) {
+absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTiktoken(const std::string& ranks, const std::string& config,
+                                                              int32_t id_limit = INT32_MAX) {
   return Tokenizer::Create({.tokenizer_json = "",
                             .tiktoken_ranks = ranks,
                             .tokenizer_config_json = config,
@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Load(const std::string& ranks, 
 }
 
 TEST(TiktokenTest, MergesByTheRankOfTheResult) {
-  const auto tokenizer = Load(Ranks(), Config().dump());
+  const auto tokenizer = LoadTiktoken(Ranks(), Config().dump());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const auto encode = [&](const std::string& text) { return (*tokenizer)->Encode(text, {}).value(); };
   EXPECT_THAT(encode("abc"), ElementsAre(258));        // a whole piece
@@ -62,7 +62,7 @@ TEST(TiktokenTest, MergesByTheRankOfTheResult) {
 TEST(TiktokenTest, ReservedSlotsHaveNamesUpToTheLimit) {
   for (const auto& [limit, size] :
        std::vector<std::pair<int32_t, int32_t>>{{INT32_MAX, 260 + 256}, {264, 264}, {262, 262}}) {
-    const auto tokenizer = Load(Ranks(), Config().dump(), limit);
+    const auto tokenizer = LoadTiktoken(Ranks(), Config().dump(), limit);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     EXPECT_EQ((*tokenizer)->size(), size);
     EXPECT_EQ((*tokenizer)->DecodeBytes(261), "<|reserved_token_261|>");
@@ -135,7 +135,7 @@ TEST(TiktokenTest, RefusesMalformedFiles) {
     std::string ranks = Ranks();
     json file = Config();
     change(ranks, file);
-    const absl::Status status = Load(ranks, file.dump()).status();
+    const absl::Status status = LoadTiktoken(ranks, file.dump()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << names << ": " << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(names));
     EXPECT_EQ(status.message().find('\n'), std::string::npos);
@@ -145,11 +145,13 @@ TEST(TiktokenTest, RefusesMalformedFiles) {
 TEST(TiktokenTest, RefusesWhatItCannotSplit) {
   json config = Config();
   config["tokenizer_class"] = "QWenTokenizer";
-  const absl::Status status = Load(Ranks(), config.dump()).status();
+  const absl::Status status = LoadTiktoken(Ranks(), config.dump()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(status.message()), testing::AllOf(HasSubstr("'QWenTokenizer'"), HasSubstr("'other'")));
-  EXPECT_THAT(std::string(Load(Ranks(), "").status().message()), HasSubstr("tokenizer_config.json: missing or empty"));
-  EXPECT_THAT(std::string(Load(Ranks(), "{").status().message()), HasSubstr("tokenizer_config.json: not valid JSON"));
+  EXPECT_THAT(std::string(LoadTiktoken(Ranks(), "").status().message()),
+              HasSubstr("tokenizer_config.json: missing or empty"));
+  EXPECT_THAT(std::string(LoadTiktoken(Ranks(), "{").status().message()),
+              HasSubstr("tokenizer_config.json: not valid JSON"));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using Ids = std::vector<int32_t>;
 
 constexpr Tokenizer::EncodeOptions kWithoutSpecial = {.add_special_tokens = false, .parse_special_tokens = true};
-constexpr Tokenizer::EncodeOptions kUntrusted = {.add_special_tokens = false, .parse_special_tokens = false};
+constexpr Tokenizer::EncodeOptions kPlain = {.add_special_tokens = false, .parse_special_tokens = false};
 
 class TokenizerTest : public testing::Test {
  protected:
@@ -36,7 +36,7 @@ TEST_F(TokenizerTest, EncodesAsTheReference) {
     const auto text = golden["text"].get<std::string>();
     EXPECT_EQ(Encode(*tokenizer_, text, {}), golden["ids"].get<Ids>()) << golden["text"];
     EXPECT_EQ(Encode(*tokenizer_, text, kWithoutSpecial), golden["without_special"].get<Ids>()) << golden["text"];
-    EXPECT_EQ(Encode(*tokenizer_, text, kUntrusted), golden["plain"].get<Ids>()) << golden["text"];
+    EXPECT_EQ(Encode(*tokenizer_, text, kPlain), golden["plain"].get<Ids>()) << golden["text"];
   }
 }
 
@@ -122,7 +122,7 @@ TEST_F(TokenizerTest, DecodesAsTheReference) {
 TEST_F(TokenizerTest, TextSurvivesTheRoundTrip) {
   for (const json& golden : ReadGoldenJson("encode.json")) {
     const auto text = golden["text"].get<std::string>();
-    EXPECT_EQ(tokenizer_->Decode(Encode(*tokenizer_, text, kUntrusted), /*skip_special=*/false), text);
+    EXPECT_EQ(tokenizer_->Decode(Encode(*tokenizer_, text, kPlain), /*skip_special=*/false), text);
   }
 }
 
@@ -149,7 +149,7 @@ TEST_F(TokenizerTest, UntrustedTextNeverBecomesAControlToken) {
     changed["model"]["ignore_merges"] = ignore_merges;
     changed["model"]["vocab"]["solo"] = tokenizer_->TokenId("solo").value();
     const auto tokenizer = MakeTokenizer(changed);
-    const Ids ids = Encode(*tokenizer, text, kUntrusted);
+    const Ids ids = Encode(*tokenizer, text, kPlain);
     EXPECT_THAT(ids, testing::Each(testing::Not(testing::AnyOfArray(control)))) << ignore_merges;
     EXPECT_EQ(tokenizer->Decode(ids, /*skip_special=*/true), text);
   }
@@ -194,7 +194,7 @@ TEST_F(TokenizerTest, ReportsABytesWithoutToken) {
   json changed = file_;
   changed["model"]["vocab"].erase("z");
   changed["model"]["merges"] = json::array();
-  const absl::Status status = MakeTokenizer(changed)->Encode("az", kUntrusted).status();
+  const absl::Status status = MakeTokenizer(changed)->Encode("az", kPlain).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("byte 122"));
 }

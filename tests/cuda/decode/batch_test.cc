@@ -77,7 +77,8 @@ class CudaBatchTest : public StepTest {
     const int64_t least = LeastMemory();
     for (const auto& [schedule, micro_batch, memory] :
          {std::tuple(kCgoPipe, 1, least), std::tuple(kCgoPipe, 2, least * 5 / 4), std::tuple(kS3, 8, 2 * least)}) {
-      SCOPED_TRACE(testing::Message() << WordOf(kBatchScheduleWords, schedule) << ", micro-batches of " << micro_batch);
+      SCOPED_TRACE(::testing::Message() << WordOf(kBatchScheduleWords, schedule) << ", micro-batches of "
+                                        << micro_batch);
       const auto forward = Create(*device_, schedule, micro_batch, memory).value();
       resident.insert(forward->pages().resident());
       for (int step = 0; step < 2; ++step) {  // the second finds its first layer there

@@ -13,7 +13,7 @@
 namespace moestro::engine {
 namespace {
 
-class DevicePagesTest : public testing::Test {
+class DevicePagesTest : public ::testing::Test {
  protected:
   DevicePagesTest() : pool_(static_cast<size_t>(kGeometry.page_count * kGeometry.page_bytes())) {
     std::iota(pool_.begin(), pool_.end(), uint8_t{1});

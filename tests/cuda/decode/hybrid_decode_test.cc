@@ -29,7 +29,7 @@ constexpr int32_t kNanToken = 7;
 // The engine on the CPU computes the prompt, then hybrid steps decode it token by token. Logits and KV must match the
 // CPU's, and the tokens another implementation's.
 void CheckGolden(HybridSubject& subject, const model::GoldenCase& golden, int64_t steps) {
-  SCOPED_TRACE(testing::Message() << golden.prompt.size() << " tokens");
+  SCOPED_TRACE(::testing::Message() << golden.prompt.size() << " tokens");
   const ModelSpec& spec = subject.spec();
   const int64_t last = std::ssize(golden.prompt) - 1, end = last + steps;
   const model::TestSequence sequence(spec, end + 1), expected(spec, end + 1);
@@ -123,8 +123,8 @@ void CheckCuts(HybridSubject& subject, const Conversation& conversation, const s
   model::Logits first;
   std::vector<uint16_t> first_kv;
   for (const size_t cut : cuts) {
-    SCOPED_TRACE(testing::Message() << conversation.pages.size() << " sequences, " << rows.size() << " rows, cut after "
-                                    << cut);
+    SCOPED_TRACE(::testing::Message() << conversation.pages.size() << " sequences, " << rows.size()
+                                      << " rows, cut after " << cut);
     TestPool::Forget(rows, conversation.pages);
     model::Logits logits;
     const absl::Status status = subject.Step(rows, conversation.pages, cut, &logits);
@@ -141,7 +141,7 @@ void CheckCuts(HybridSubject& subject, const Conversation& conversation, const s
   }
 }
 
-class HybridDecodeTest : public testing::Test {
+class HybridDecodeTest : public ::testing::Test {
  protected:
   const SyntheticSegment model_ =
       MakeSyntheticSegment({.spec = OddSpec(), .decisive_biases = true, .nan_token = kNanToken});
@@ -304,7 +304,7 @@ TEST_F(HybridDecodeTest, LessRoomThanPagesGivesTheSameBits) {
     for (int64_t i = 0; i < 5; ++i) conversation.pages[static_cast<size_t>(i)] = conversation.pool.pages(i, 11 + i);
     std::vector<model::EngineRow> rows = conversation.Step();
     for (size_t step = 0; step < 3; ++step) {
-      SCOPED_TRACE(testing::Message() << places << " places, step " << step);
+      SCOPED_TRACE(::testing::Message() << places << " places, step " << step);
       model::Logits logits;
       const absl::Status status = subject.Step(rows, conversation.pages, step == 1 ? 1 : 5, &logits);
       ASSERT_TRUE(status.ok()) << status;

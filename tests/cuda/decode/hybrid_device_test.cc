@@ -17,7 +17,7 @@
 namespace moestro::decode {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int kMaxBatch = 2;
 constexpr int64_t kMaxChunk = 8;
@@ -32,7 +32,7 @@ weights::ModelSpec Spec() {
   return spec;
 }
 
-class CudaHybridDeviceTest : public testing::Test {
+class CudaHybridDeviceTest : public ::testing::Test {
  protected:
   CudaHybridDeviceTest() { emulation::ResetGpu(); }
   ~CudaHybridDeviceTest() override { emulation::ResetGpu(); }

@@ -16,7 +16,7 @@ namespace {
 TEST(CudaAdditionsTest, SumPartsInOrder) {
   for (const int64_t n : {1, 255, 257, 1000}) {
     for (int64_t count = 0; count <= kMaxParts; ++count) {
-      SCOPED_TRACE(testing::Message() << count << " parts of " << n);
+      SCOPED_TRACE(::testing::Message() << count << " parts of " << n);
       std::vector<std::vector<float>> parts;
       std::vector<std::unique_ptr<DeviceArray<float>>> device_parts;
       const DeviceArray<float> out(n + 1);

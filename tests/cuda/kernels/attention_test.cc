@@ -119,8 +119,8 @@ void CheckAgainstTruth(const PagedCase& c, const PrefillAttentionArgs& args, con
   }
 }
 
-void CheckGrouped(const PagedCase& c) {
-  SCOPED_TRACE(testing::Message() << "GQA, " << c.rows << " rows from " << c.position);
+void CheckGroupedQueries(const PagedCase& c) {
+  SCOPED_TRACE(::testing::Message() << "GQA, " << c.rows << " rows from " << c.position);
   const int64_t width = c.kv_heads * c.key_dim;
   const Paged cache(c.tokens(), 2 * width, 1);  // keys of all heads, then values
   const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 2, c.spread);
@@ -154,7 +154,7 @@ void CheckGrouped(const PagedCase& c) {
 
 // Keys and values of all heads, expanded side by side; the rotated key is in the pages after the latent.
 void CheckLatent(const PagedCase& c) {
-  SCOPED_TRACE(testing::Message() << "MLA, " << c.rows << " rows from " << c.position);
+  SCOPED_TRACE(::testing::Message() << "MLA, " << c.rows << " rows from " << c.position);
   constexpr int64_t kNope = 128, kRope = 64, kLatent = 48, kHead = kNope + PagedCase::kValueDim;
   const Paged cache(c.tokens(), kLatent + kRope, 3);
   const std::vector<uint16_t> expanded = RandomBf16(c.tokens() * c.heads * kHead, 4);
@@ -203,25 +203,26 @@ INSTANTIATE_TEST_SUITE_P(Of, CudaAttentionTest, ::testing::Bool(),
                          [](const auto& groups) { return groups.param ? "WarpGroups" : "Warps"; });
 
 TEST_P(CudaAttentionTest, GroupedQueriesAgainstDouble) {
-  CheckGrouped({.heads = 4, .kv_heads = 2, .key_dim = 128, .position = 0, .rows = 1});
-  CheckGrouped({.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 0, .rows = 65});
-  CheckGrouped({.heads = 1, .kv_heads = 1, .key_dim = 128, .position = 63, .rows = 130, .spread = 8});
-  CheckGrouped({.heads = 2, .kv_heads = 2, .key_dim = 128, .position = 100, .rows = 17});
-  CheckGrouped({.heads = 1, .kv_heads = 1, .key_dim = 128, .position = 300, .rows = 131});  // blocks that all rows see
+  CheckGroupedQueries({.heads = 4, .kv_heads = 2, .key_dim = 128, .position = 0, .rows = 1});
+  CheckGroupedQueries({.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 0, .rows = 65});
+  CheckGroupedQueries({.heads = 1, .kv_heads = 1, .key_dim = 128, .position = 63, .rows = 130, .spread = 8});
+  CheckGroupedQueries({.heads = 2, .kv_heads = 2, .key_dim = 128, .position = 100, .rows = 17});
+  CheckGroupedQueries(
+      {.heads = 1, .kv_heads = 1, .key_dim = 128, .position = 300, .rows = 131});  // blocks that all rows see
 }
 
 TEST_P(CudaAttentionTest, HeadsOf64Numbers) {
-  CheckGrouped({.heads = 4, .kv_heads = 2, .key_dim = 64, .position = 0, .rows = 1});
-  CheckGrouped({.heads = 2, .kv_heads = 1, .key_dim = 64, .position = 70, .rows = 140, .spread = 4});
+  CheckGroupedQueries({.heads = 4, .kv_heads = 2, .key_dim = 64, .position = 0, .rows = 1});
+  CheckGroupedQueries({.heads = 2, .kv_heads = 1, .key_dim = 64, .position = 70, .rows = 140, .spread = 4});
 }
 
 TEST_P(CudaAttentionTest, WindowsAndSinks) {
   for (const int64_t window : {1, 33, 64, 100, 129}) {
-    CheckGrouped({.heads = 4, .kv_heads = 2, .key_dim = 64, .position = 5, .rows = 150, .window = window});
-    CheckGrouped(
+    CheckGroupedQueries({.heads = 4, .kv_heads = 2, .key_dim = 64, .position = 5, .rows = 150, .window = window});
+    CheckGroupedQueries(
         {.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 300, .rows = 20, .window = window, .sinks = true});
   }
-  CheckGrouped({.heads = 3, .kv_heads = 1, .key_dim = 64, .position = 63, .rows = 3, .sinks = true});
+  CheckGroupedQueries({.heads = 3, .kv_heads = 1, .key_dim = 64, .position = 63, .rows = 3, .sinks = true});
 }
 
 TEST_P(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
@@ -303,7 +304,7 @@ TEST_P(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
   const DeviceArray<uint16_t> device_queries(queries);
   for (int stripe = 0; stripe < 4; ++stripe) {
     const auto& [begin, end] = kStripes[stripe];
-    SCOPED_TRACE(testing::Message() << "queries from " << begin);
+    SCOPED_TRACE(::testing::Message() << "queries from " << begin);
     PagedCase c = whole;
     c.position = begin;
     c.rows = end - begin;

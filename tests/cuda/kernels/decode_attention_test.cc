@@ -183,7 +183,7 @@ class Batch {
 };
 
 void Check(const StepShape& shape, const std::vector<int32_t>& positions) {
-  SCOPED_TRACE(testing::Message() << shape.heads << " heads of " << shape.latent << " + " << shape.rope);
+  SCOPED_TRACE(::testing::Message() << shape.heads << " heads of " << shape.latent << " + " << shape.rope);
   const Batch batch(shape, positions, 1);
   batch.ExpectNearTruth(batch.Run(0, batch.rows()));
 }

@@ -17,7 +17,7 @@ namespace moestro::cuda {
 namespace {
 
 // The contents of a device buffer before a kernel writes it.
-constexpr uint16_t kUntouched = 0xffff;
+constexpr uint16_t kUntouchedBits = 0xffff;
 
 // By fours, and one by one where the width or an address does not allow fours.
 TEST(CudaElementwiseTest, EmbeddingRowsAreExact) {
@@ -83,7 +83,7 @@ TEST(CudaElementwiseTest, RmsNormAgainstDouble) {
             << "row " << row << " number " << i << " of " << n;
         ASSERT_EQ(got_bf16[static_cast<size_t>(row * (n + 1) + i)], ToBf16(value));
       }
-      ASSERT_EQ(got_bf16[static_cast<size_t>(row * (n + 1) + n)], kUntouched);
+      ASSERT_EQ(got_bf16[static_cast<size_t>(row * (n + 1) + n)], kUntouchedBits);
     }
     args.out = nullptr;  // either output may be missing
     ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
@@ -211,7 +211,7 @@ TEST(CudaElementwiseTest, SiluMulAgainstDouble) {
                     relative * std::fabs(truth) + flushed + 0x1p-134)
             << "silu(" << gate[at] << ") * " << up[at];
       }
-      ASSERT_EQ(got[static_cast<size_t>(row * (n + 2) + n)], kUntouched);
+      ASSERT_EQ(got[static_cast<size_t>(row * (n + 2) + n)], kUntouchedBits);
     }
   }
 }
@@ -319,10 +319,10 @@ TEST(CudaElementwiseTest, StoreLatentWritesPages) {
         tolerance = RotationTolerance(value, magnitude);
       }
       ASSERT_NEAR(FromBf16(entry[i]), truth, tolerance) << "row " << row << " number " << i;
-      entry[i] = kUntouched;
+      entry[i] = kUntouchedBits;
     }
   }
-  for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
+  for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouchedBits) << "written outside of the rows' entries";
 }
 
 // Rows of one token each; their sequences have their pages at different places in one list.
@@ -458,10 +458,10 @@ TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
         ASSERT_EQ(entry[i], ToBf16(keys[at]));
       }
       ASSERT_EQ(entry[kWidth + i], ToBf16(values[at]));
-      entry[i] = entry[kWidth + i] = kUntouched;
+      entry[i] = entry[kWidth + i] = kUntouchedBits;
     }
   }
-  for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
+  for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouchedBits) << "written outside of the rows' entries";
 }
 
 // Rows of several sequences, each with its own list: the same bits as rows stored consecutively.
@@ -501,10 +501,10 @@ TEST(CudaElementwiseTest, StoreKeysValuesOfSeveralSequences) {
 TEST(CudaElementwiseTest, UnpacksBlocksOfKeysAndValues) {
   constexpr int64_t kLayers = 3;
   for (const kv::PackedHeads heads : {kv::PackedHeads{1, 4}, {3, 16}, {2, 64}, {1, 80}, {2, 128}, {1, 196}}) {
-    SCOPED_TRACE(testing::Message() << heads.kv_heads << " heads of " << heads.dim);
+    SCOPED_TRACE(::testing::Message() << heads.kv_heads << " heads of " << heads.dim);
     const int64_t kv_dim = 2 * heads.kv_heads * heads.dim, numbers = kLayers * kv::kBlockTokens * kv_dim;
     const std::vector<uint16_t> entries = RandomBf16(numbers, 37);
-    std::vector<uint16_t> packed(kLayers * heads.elements(), kUntouched);
+    std::vector<uint16_t> packed(kLayers * heads.elements(), kUntouchedBits);
     for (int64_t at = 0; at < numbers; ++at) {
       const int64_t layer = at / kv_dim / kv::kBlockTokens, token = at / kv_dim % kv::kBlockTokens,
                     in_entry = at % kv_dim;
@@ -522,7 +522,7 @@ TEST(CudaElementwiseTest, UnpacksBlocksOfKeysAndValues) {
                                        nullptr)));
     const std::vector<uint16_t> got = rows.Download();
     EXPECT_TRUE(std::equal(entries.begin(), entries.end(), got.begin()));
-    EXPECT_EQ(got.back(), kUntouched);
+    EXPECT_EQ(got.back(), kUntouchedBits);
   }
   EXPECT_EQ(LaunchUnpackBlocks({.layers = 1, .kv_heads = 1, .head_dim = 6}, nullptr).error, kInvalidArgument);
 }

@@ -18,7 +18,7 @@ namespace moestro::cuda {
 namespace {
 
 constexpr DType kFp8 = DType::kF8E4M3;
-constexpr float kUntouched = -12345.0f;
+constexpr float kUntouchedRow = -12345.0f;
 
 // As fp8_inputs.h defines the codes and scales of a row.
 struct CodedRow {
@@ -187,12 +187,12 @@ TEST_F(CudaFp8Test, EncodesTheRowsThatTheDeviceNames) {
   EXPECT_EQ(out.Download(), expected);
 }
 
-void CheckDense(int64_t rows, int64_t cols, int64_t tokens) {
+void CheckFp8Dense(int64_t rows, int64_t cols, int64_t tokens) {
   SCOPED_TRACE(::testing::Message() << "[" << rows << ", " << cols << "] x " << tokens);
   const Matrix m = RandomMatrix(kFp8, rows, cols);
   const CodedInputs x(tokens, cols);
   for (const int64_t y_stride : {rows + 3, RoundUp(rows, 4) + 4}) {  // by single elements, and by four
-    const DeviceArray<float> y(std::vector<float>(static_cast<size_t>(tokens * y_stride), kUntouched));
+    const DeviceArray<float> y(std::vector<float>(static_cast<size_t>(tokens * y_stride), kUntouchedRow));
     ASSERT_TRUE(Ran(LaunchLinear(ShapeOf(rows, cols, x, y.get(), y_stride), m.pointers(), tokens, nullptr)));
     const std::vector<float> got = y.Download();
     for (int64_t token = 0; token < tokens; ++token) {
@@ -200,22 +200,22 @@ void CheckDense(int64_t rows, int64_t cols, int64_t tokens) {
         ExpectProduct(got[static_cast<size_t>(token * y_stride + row)], m, x, row, cols, token);
       }
       for (int64_t row = rows; row < y_stride; ++row) {
-        ASSERT_EQ(got[static_cast<size_t>(token * y_stride + row)], kUntouched) << "written past the last row";
+        ASSERT_EQ(got[static_cast<size_t>(token * y_stride + row)], kUntouchedRow) << "written past the last row";
       }
     }
   }
 }
 
 TEST_P(CudaFp8ProductTest, AgainstDouble) {
-  CheckDense(128, 128, 3);
-  CheckDense(1, 1, 1);
-  CheckDense(63, 127, 2);
-  CheckDense(65, 129, 16);
-  CheckDense(130, 4, 17);
-  CheckDense(129, 260, 129);
-  CheckDense(192, 516, 5);
-  CheckDense(65, 1000, 2);  // more stages than are in flight, in both tiles
-  CheckDense(65, 1000, 18);
+  CheckFp8Dense(128, 128, 3);
+  CheckFp8Dense(1, 1, 1);
+  CheckFp8Dense(63, 127, 2);
+  CheckFp8Dense(65, 129, 16);
+  CheckFp8Dense(130, 4, 17);
+  CheckFp8Dense(129, 260, 129);
+  CheckFp8Dense(192, 516, 5);
+  CheckFp8Dense(65, 1000, 2);  // more stages than are in flight, in both tiles
+  CheckFp8Dense(65, 1000, 18);
 }
 
 // Row r holds code r in one column and zeros elsewhere; all inputs are 448, whose scale is 1: an output is exact, and
@@ -280,7 +280,7 @@ TEST_P(CudaFp8ProductTest, RowsThatAreNotNumbers) {
 }
 
 // Rows by expert, some experts without rows, rows of x in any order and repeated.
-void CheckGrouped(int tile_tokens, const std::vector<int64_t>& counts, int64_t rows, int64_t cols) {
+void CheckFp8Groups(int tile_tokens, const std::vector<int64_t>& counts, int64_t rows, int64_t cols) {
   constexpr int64_t kInputs = 19;
   const CodedInputs x(kInputs, cols);
   std::vector<Matrix> matrices;
@@ -325,8 +325,8 @@ void CheckGrouped(int tile_tokens, const std::vector<int64_t>& counts, int64_t r
 }
 
 TEST_P(CudaFp8ProductTest, GroupsOfAnySize) {
-  CheckGrouped(kSmallTile, {0, 1, 16, 0, 17, 3, 0}, 130, 136);
-  CheckGrouped(kLargeTile, {0, 129, 0, 2, 0}, 68, 132);
+  CheckFp8Groups(kSmallTile, {0, 1, 16, 0, 17, 3, 0}, 130, 136);
+  CheckFp8Groups(kLargeTile, {0, 129, 0, 2, 0}, 68, 132);
 }
 
 // The products have LaunchLinear's bits, and the result has LaunchSiluMul's.

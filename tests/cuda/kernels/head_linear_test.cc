@@ -14,7 +14,7 @@ struct HeadShape {
   int64_t heads, head_rows, first_row, out_rows, cols;
 };
 
-constexpr uint16_t kUntouched = 0xffff;
+constexpr uint16_t kUntouchedHead = 0xffff;
 
 // Inputs and outputs of heads and rows have gaps; these contain NaN and stay unchanged.
 struct Product {
@@ -62,7 +62,7 @@ void Check(const HeadShape& s, DType dtype, int64_t rows) {
     for (int64_t i = 0; i < product.y_head; ++i) {
       const uint16_t y = got[static_cast<size_t>(at * product.y_head + i)];
       if (i >= s.out_rows) {
-        ASSERT_EQ(y, kUntouched);
+        ASSERT_EQ(y, kUntouchedHead);
         continue;
       }
       const int64_t weight_row = at % s.heads * s.head_rows + s.first_row + i;

@@ -30,8 +30,8 @@ HostCodes CodesOf(const uint16_t* x, int64_t cols) {
 }
 
 // Inputs [tokens, stride] with NaN past `cols`, and their coded rows on the device.
-struct CodedInputs {
-  CodedInputs(int64_t tokens, int64_t its_cols, float scale = 1.0f)
+struct Int8Inputs {
+  Int8Inputs(int64_t tokens, int64_t its_cols, float scale = 1.0f)
       : cols(its_cols),
         stride(RoundUp(cols, 8) + 8),
         values(RandomBf16(tokens * stride, static_cast<uint32_t>(cols), scale)),
@@ -93,7 +93,7 @@ TEST(CudaEncodeInt8Test, CodesLieAsTheHostModelHasThem) {
     SCOPED_TRACE(cols);
     constexpr int64_t kTokens = 3;
     for (const float magnitude : {1.0f, 1e-38f, 1e37f}) {
-      const CodedInputs x(kTokens, cols, magnitude);
+      const Int8Inputs x(kTokens, cols, magnitude);
       const std::vector<uint16_t> got = x.coded.Download();
       const auto* bytes = reinterpret_cast<const uint8_t*>(got.data());
       for (int64_t token = 0; token < kTokens; ++token) {
@@ -168,7 +168,7 @@ TEST(CudaInt8LinearTest, SumsAreExact) {
                                            {65, 1301, 18}}) {
     SCOPED_TRACE(::testing::Message() << rows << " x " << cols << " x " << tokens);
     const Int8Matrix m(rows, cols, static_cast<uint32_t>(cols));
-    const CodedInputs x(tokens, cols);
+    const Int8Inputs x(tokens, cols);
     for (const int64_t y_stride : {rows + 3, RoundUp(rows, 4) + 4}) {  // by single elements, and by four
       constexpr float kUntouched = -12345.0f;
       const DeviceArray<float> y(std::vector<float>(static_cast<size_t>(tokens * y_stride), kUntouched));
@@ -189,7 +189,7 @@ TEST(CudaInt8LinearTest, Groups) {
   constexpr int64_t kInputs = 19;
   for (const int tile_tokens : {kSmallTile, kLargeTile}) {
     const int64_t rows = 130, cols = 136;
-    const CodedInputs x(kInputs, cols);
+    const Int8Inputs x(kInputs, cols);
     const std::vector<int64_t> counts = {0, 1, 16, 0, 17, 3};
     std::vector<Int8Matrix> matrices;
     LinearGroups groups{.matrices = {}, .first_group = 0, .tile_tokens = tile_tokens};
@@ -235,7 +235,7 @@ TEST(CudaInt8LinearTest, GateUpAndOutputs) {
        {std::array<int64_t, 3>{1, 4, 1}, {72, 160, 16}, {192, 260, 17}, {65, 132, 131}}) {
     SCOPED_TRACE(::testing::Message() << rows << " x " << cols << " x " << tokens);
     const Int8Matrix gate(rows, cols, 1), up(rows, cols, 2);
-    const CodedInputs x(tokens, cols);
+    const Int8Inputs x(tokens, cols);
     const DeviceArray<float> bias(RandomFloats(rows, 3)), gates(tokens * rows), ups(tokens * rows), sum(tokens * rows);
     const DeviceArray<uint16_t> together(tokens * rows), apart(tokens * rows), rounded(tokens * rows);
     MatrixPointers biased = gate.packed.pointers();
@@ -263,7 +263,7 @@ TEST(CudaInt8LinearTest, GateUpAndOutputs) {
 }
 
 TEST(CudaInt8LinearTest, OnlyInt8WeightsTakeCodes) {
-  const CodedInputs x(1, 64);
+  const Int8Inputs x(1, 64);
   const Int8Matrix m(64, 64, 1);
   const DeviceArray<float> y(64);
   LinearShape shape = x.Shape(64, y.get(), 64);

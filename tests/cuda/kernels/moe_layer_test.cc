@@ -58,8 +58,8 @@ struct Projection {
 
 // Both lists of tiles.
 template <typename Launch>
-testing::AssertionResult ForTiles(const RoutingPlan& plan, const int32_t* row_of, const MatrixList& matrices,
-                                  const Launch& launch) {
+::testing::AssertionResult ForTiles(const RoutingPlan& plan, const int32_t* row_of, const MatrixList& matrices,
+                                    const Launch& launch) {
   for (const bool is_small : {true, false}) {
     const int32_t* begin = is_small ? plan.small_begin : plan.large_begin;
     const LinearGroups groups{
@@ -72,7 +72,7 @@ testing::AssertionResult ForTiles(const RoutingPlan& plan, const int32_t* row_of
         .tile_tokens = is_small ? kSmallTile : kLargeTile};
     if (auto result = Ran(launch(groups)); !result) return result;
   }
-  return testing::AssertionSuccess();
+  return ::testing::AssertionSuccess();
 }
 
 TEST(CudaMoeLayerTest, EveryStepAgainstTheTruth) {

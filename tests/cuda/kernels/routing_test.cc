@@ -66,7 +66,7 @@ RoutedChoice Choose(const ChooseExpertsArgs& args, const float* logits, const st
   return choice;
 }
 
-class ChooseExpertsTest : public testing::Test {
+class ChooseExpertsTest : public ::testing::Test {
  protected:
   // Runs and compares. A choice must be right unless it depends on less than F32 can distinguish. `exact`: equal scores
   // are equal bits, so ties must be decided by id.
@@ -229,7 +229,7 @@ std::vector<T> Apart(const std::vector<T>& values, int64_t stride) {
 }
 
 void CheckPlan(int64_t rows, int64_t chosen, int64_t experts, const std::vector<int32_t>& ids, int64_t stride = 1) {
-  SCOPED_TRACE(testing::Message() << rows << " rows, " << experts << " experts");
+  SCOPED_TRACE(::testing::Message() << rows << " rows, " << experts << " experts");
   const int64_t routed = rows * chosen;
   const DeviceArray<int32_t> device_ids(Apart(ids, stride)), begin(experts + 1), row_of(routed), routed_of(routed),
       small_begin(experts + 1), large_begin(experts + 1);

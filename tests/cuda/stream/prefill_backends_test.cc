@@ -38,7 +38,7 @@ weights::ModelSpec Spec() {
   return spec;
 }
 
-class CudaStreamingDevicesTest : public testing::Test {
+class CudaStreamingDevicesTest : public ::testing::Test {
  protected:
   CudaStreamingDevicesTest() { emulation::ResetGpu(); }
   ~CudaStreamingDevicesTest() override { emulation::ResetGpu(); }
@@ -293,8 +293,8 @@ TEST_F(CudaStreamingDevicesTest, TwoExchangeFromGpuToGpuWhereTheyCan) {
     for (const bool delivers : {true, false}) {
       for (const DeviceExchange exchange : {DeviceExchange::kAuto, DeviceExchange::kHost}) {
         const bool peers = reaches && delivers && exchange == DeviceExchange::kAuto;
-        SCOPED_TRACE(testing::Message() << "reaches " << reaches << ", delivers " << delivers << ", expected "
-                                        << peers);
+        SCOPED_TRACE(::testing::Message()
+                     << "reaches " << reaches << ", delivers " << delivers << ", expected " << peers);
         emulation::Gpu().reaches_peers = reaches;
         emulation::Gpu().delivers_peers = delivers;
         const LogCapture log;
@@ -311,7 +311,7 @@ TEST_F(CudaStreamingDevicesTest, TwoExchangeFromGpuToGpuWhereTheyCan) {
                                              "12.0) does not copy what is in the memory of cuda:1"
                                            : ", exchanges through the host's memory (cuda:0 (model, compute capability "
                                              "12.0) does not reach the memory of cuda:1";
-        EXPECT_THAT(log.lines(), testing::Contains(testing::HasSubstr(said)));
+        EXPECT_THAT(log.lines(), ::testing::Contains(::testing::HasSubstr(said)));
       }
     }
   }
@@ -329,8 +329,8 @@ TEST_F(CudaStreamingDevicesTest, WhatTwoCannotIsAnErrorIfItIsDemanded) {
   EXPECT_EQ(create(), absl::OkStatus());
   emulation::Gpu().reaches_peers = false;
   EXPECT_EQ(create().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(create().message(), testing::HasSubstr("--device-exchange peer: cuda:0 (model"));
-  EXPECT_THAT(create().message(), testing::HasSubstr("; use auto or host"));
+  EXPECT_THAT(create().message(), ::testing::HasSubstr("--device-exchange peer: cuda:0 (model"));
+  EXPECT_THAT(create().message(), ::testing::HasSubstr("; use auto or host"));
 }
 
 TEST_F(CudaStreamingDevicesTest, GpusOfOtherKindsAreMeasuredForTheirShares) {
@@ -341,7 +341,7 @@ TEST_F(CudaStreamingDevicesTest, GpusOfOtherKindsAreMeasuredForTheirShares) {
   for (const bool alike : {true, false}) {
     for (const char* shares : {"auto", "3,1"}) {
       if (alike && shares != std::string("auto")) continue;
-      SCOPED_TRACE(testing::Message() << (alike ? "alike" : "unlike") << ", shares " << shares);
+      SCOPED_TRACE(::testing::Message() << (alike ? "alike" : "unlike") << ", shares " << shares);
       emulation::Gpu().alike = alike;
       PrefillConfig config = Exact();
       config.stream.devices = "0,1";
@@ -355,8 +355,8 @@ TEST_F(CudaStreamingDevicesTest, GpusOfOtherKindsAreMeasuredForTheirShares) {
       const bool is_auto = config.stream.measures_shares();
       EXPECT_THAT(
           log.lines(),
-          testing::Contains(testing::HasSubstr("prompts are cut into parts of")).Times(is_auto && !alike ? 1 : 0));
-      EXPECT_THAT(log.lines(), testing::Contains(testing::HasSubstr("in parts of 3 : 1")).Times(is_auto ? 0 : 1));
+          ::testing::Contains(::testing::HasSubstr("prompts are cut into parts of")).Times(is_auto && !alike ? 1 : 0));
+      EXPECT_THAT(log.lines(), ::testing::Contains(::testing::HasSubstr("in parts of 3 : 1")).Times(is_auto ? 0 : 1));
       const auto known = devices->state().shares;
       ASSERT_EQ(known.size(), 2u);
       EXPECT_EQ(known[0].device, "cuda:0");
@@ -372,9 +372,9 @@ TEST_F(CudaStreamingDevicesTest, OneOfThemStreamsUntilTheOtherIsThere) {
   const double start = SteadySeconds();
   const LogCapture log;
   const auto devices = Devices(node_, "0,1");
-  EXPECT_THAT(log.lines(), testing::Contains(testing::AllOf(
-                               testing::HasSubstr("cuda:1 of --devices 0,1 is not used"),
-                               testing::HasSubstr("there are 1 GPUs, counted from 0; see nvidia-smi -L"))));
+  EXPECT_THAT(log.lines(), ::testing::Contains(::testing::AllOf(
+                               ::testing::HasSubstr("cuda:1 of --devices 0,1 is not used"),
+                               ::testing::HasSubstr("there are 1 GPUs, counted from 0; see nvidia-smi -L"))));
   EXPECT_EQ(devices->state().open, 1);
   EXPECT_EQ(devices->state().shares[1].device, "cuda:1");
   EXPECT_EQ(devices->state().shares[1].share, 0) << "it is not open";

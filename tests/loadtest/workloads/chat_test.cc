@@ -12,7 +12,7 @@
 namespace moestro::loadtest {
 namespace {
 
-ChatOptions Small() {
+ChatOptions SmallChat() {
   return {.users = 2, .turns = 3, .system_tokens = 10, .message_tokens = 4, .answer_tokens = 5, .vocab_size = 1000};
 }
 
@@ -20,7 +20,7 @@ TEST(Chat, HistoryGrowsByAnswersAndMessages) {
   FakeTransport transport(
       [](const Request&, int) { return FakeTimes{}; },
       [](const Request& request, int position) { return 2000 + 10 * static_cast<int>(request.tag) + position; });
-  ChatWorkload workload(Small());
+  ChatWorkload workload(SmallChat());
   const RunResult result = RunWorkload(workload, transport, {});
   ASSERT_EQ(result.records.size(), 6U);
   std::vector<std::vector<int32_t>> last(2);
@@ -39,11 +39,11 @@ TEST(Chat, HistoryGrowsByAnswersAndMessages) {
   }
   EXPECT_TRUE(std::equal(last[0].begin(), last[0].begin() + 10, last[1].begin())) << "the system prompt is shared";
   EXPECT_NE(last[0][10], last[1][10]);
-  EXPECT_EQ(LongestConversation(Small()), static_cast<int64_t>(last[0].size()) + 5);
+  EXPECT_EQ(LongestConversation(SmallChat()), static_cast<int64_t>(last[0].size()) + 5);
 }
 
 TEST(Chat, UsersThinkAndStagger) {
-  ChatOptions options = Small();
+  ChatOptions options = SmallChat();
   options.think_seconds = 7;
   options.stagger_seconds = 3;
   FakeTransport transport;
@@ -62,13 +62,13 @@ TEST(Chat, AConversationEndsWithAFailure) {
   FakeTransport transport([](const Request& request, int) {
     return FakeTimes{.status = request.tag == 0 ? absl::UnavailableError("down") : absl::OkStatus()};
   });
-  ChatWorkload workload(Small());
+  ChatWorkload workload(SmallChat());
   EXPECT_EQ(RunWorkload(workload, transport, {}).records.size(), 4U);
 }
 
 TEST(ChatSection, SumsUpByTurn) {
   FakeTransport transport;
-  ChatWorkload workload(Small());
+  ChatWorkload workload(SmallChat());
   const RunResult result = RunWorkload(workload, transport, {});
   Report report{.workload = "chat"};
   AddChatSection(result.records, {}, report);

@@ -13,7 +13,7 @@
 namespace moestro::loadtest {
 namespace {
 
-VerifyOptions Options() {
+VerifyOptions TwoClients() {
   return {.requests = 400,
           .prompt = *Lengths::Parse("", "1-50"),
           .output = *Lengths::Parse("", "1-20"),
@@ -23,8 +23,8 @@ VerifyOptions Options() {
 }
 
 TEST(Verify, MakesAMixedSeededLot) {
-  const auto requests = MakeVerifyRequests(Options());
-  const auto again = MakeVerifyRequests(Options());
+  const auto requests = MakeVerifyRequests(TwoClients());
+  const auto again = MakeVerifyRequests(TwoClients());
   std::map<std::string, int> groups;
   for (size_t i = 0; i < requests.size(); ++i) {
     const Request& request = requests[i];
@@ -50,7 +50,7 @@ RunResult RunAll(const std::vector<Request>& requests, int concurrency, int64_t 
 }
 
 TEST(Verify, SameTokensPassAndCancelledOnesAreComparedAsFarAsTheyCame) {
-  const auto requests = MakeVerifyRequests(Options());
+  const auto requests = MakeVerifyRequests(TwoClients());
   const RunResult crowded = RunAll(requests, 16);
   const RunResult alone = RunAll(MakeAloneRequests(requests, crowded.records), 1);
   const Verdict verdict = CompareTokens(crowded.records, alone.records);
@@ -66,7 +66,7 @@ TEST(Verify, SameTokensPassAndCancelledOnesAreComparedAsFarAsTheyCame) {
 }
 
 TEST(Verify, ADifferentTokenIsFoundAndNamed) {
-  VerifyOptions options = Options();
+  VerifyOptions options = TwoClients();
   options.cancelled_share = 0;
   options.output = *Lengths::Parse("", "5");
   options.requests = 10;

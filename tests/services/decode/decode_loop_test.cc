@@ -14,11 +14,11 @@
 namespace moestro::decode {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int32_t kNanToken = 3;  // Tokens() has none of it
 
-class DecodeLoopTest : public testing::Test {
+class DecodeLoopTest : public ::testing::Test {
  protected:
   static std::vector<int32_t> Tokens(int count, int32_t first = 20) {
     std::vector<int32_t> tokens(static_cast<size_t>(count));
@@ -64,7 +64,7 @@ TEST_F(DecodeLoopTest, RunsAPromptInChunksAndReportsEach) {
   const std::vector<int32_t> prompt = Tokens(40);
   const DecodeOutcome expected = RunAlone(prefill_, prompt, 12, {});
   const DecodeOutcome outcome = Collect(*Prompt(prompt, 12));
-  EXPECT_THAT(outcome.progress, testing::ElementsAre(16, 32, 40));
+  EXPECT_THAT(outcome.progress, ::testing::ElementsAre(16, 32, 40));
   EXPECT_EQ(outcome.ids, expected.ids);
   EXPECT_EQ(outcome.logprobs, expected.logprobs);
   EXPECT_EQ(outcome.reason, FinishReason::kLength);
@@ -77,7 +77,7 @@ TEST_F(DecodeLoopTest, APromptBeginsWhereThePagesEnd) {
   const auto lease = Reserve(prompt);
   EXPECT_EQ(lease->kv.cached_tokens, 128);
   const DecodeOutcome outcome = Collect(**node_.loop.Prompt(lease, Next(5)));
-  EXPECT_THAT(outcome.progress, testing::ElementsAre(144, 150));
+  EXPECT_THAT(outcome.progress, ::testing::ElementsAre(144, 150));
   EXPECT_EQ(outcome.ids, expected.ids);
   EXPECT_EQ(outcome.logprobs, expected.logprobs);
 }
@@ -309,7 +309,7 @@ TEST(DecodeLoopPreemptionTest, ALeaseInPrefillIsRevokedAndItsPagesWaitedFor) {
 
 class LentDeviceTest : public DecodeLoopTest {
  protected:
-  const std::string path_ = testing::TempDir() + "decode-loop-" + std::to_string(getpid()) + ".lock";
+  const std::string path_ = ::testing::TempDir() + "decode-loop-" + std::to_string(getpid()) + ".lock";
   const std::unique_ptr<LentDevice> device_ = LentDevice::Lend(path_).value();
   std::shared_ptr<TokenStream> Prompt(DecodeNode& node) {
     const std::vector<int32_t> tokens = Tokens(5);

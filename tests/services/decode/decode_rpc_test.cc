@@ -15,10 +15,10 @@
 namespace moestro::decode {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class DecodeRpcTest : public testing::Test {
+class DecodeRpcTest : public ::testing::Test {
  protected:
   // One call.
   class Session {
@@ -71,7 +71,7 @@ class DecodeRpcTest : public testing::Test {
   };
 
   void SetUp() override {
-    const std::string address = "unix:" + testing::TempDir() + "decode-rpc-" + std::to_string(getpid());
+    const std::string address = "unix:" + ::testing::TempDir() + "decode-rpc-" + std::to_string(getpid());
     server_ = RpcServer::Start({address}, {{v1::DecodeService::service_full_name(), &rpc_}}).value();
     stub_ = v1::DecodeService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     rpc_.Serve(&decode_.node.pool(), &decode_.leases, &decode_.loop, /*grammars=*/nullptr, kTestFingerprint);

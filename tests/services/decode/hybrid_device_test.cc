@@ -19,7 +19,7 @@ TEST(HybridDeviceTest, SaysThatThereIsNoSuchGpu) {
   const auto hybrid = HybridDevice::Create(config, node.segment(), TestKernels(), node.workers(), node.pool(),
                                            /*max_rows=*/8, /*recorder=*/nullptr);
   EXPECT_FALSE(hybrid.ok());
-  EXPECT_THAT(std::string(hybrid.status().message()), testing::StartsWith("--device cuda:99: "));
+  EXPECT_THAT(std::string(hybrid.status().message()), ::testing::StartsWith("--device cuda:99: "));
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ namespace {
 
 constexpr int kMaxBatch = 6;
 constexpr int64_t kMaxChunk = 16;
-constexpr int32_t kNanToken = 3;  // Prompt() has none of it
+constexpr int32_t kUnusedToken = 3;  // Prompt() has none of it
 
-class HybridLoopTest : public testing::Test {
+class HybridLoopTest : public ::testing::Test {
  protected:
   static std::vector<int32_t> Prompt(int i) {
     std::vector<int32_t> tokens;
@@ -34,8 +34,8 @@ class HybridLoopTest : public testing::Test {
     return RunAlone(reference_, prompt, max_tokens, {});
   }
 
-  EngineNode reference_{256, kNanToken};
-  EngineNode node_{kMaxBatch + kMaxChunk, kNanToken};
+  EngineNode reference_{256, kUnusedToken};
+  EngineNode node_{kMaxBatch + kMaxChunk, kUnusedToken};
   const std::unique_ptr<device::Device> host_ = device::NewHostDevice({});
   device::FaultyDevice device_{*host_};
   HostHybrid hybrid_{device_, node_.segment(), node_.workers(), kMaxBatch + kMaxChunk, SplitRuns};
@@ -82,7 +82,7 @@ TEST_F(HybridLoopTest, CancellingAStreamLeavesTheOthersTokensUnchanged) {
 TEST_F(HybridLoopTest, OneBadSequenceDoesNotHarmItsNeighbours) {
   const auto neighbour = Start(Prompt(1), 40);
   std::vector<int32_t> bad = Prompt(4);
-  bad[20] = kNanToken;
+  bad[20] = kUnusedToken;
   const DecodeOutcome failed = Collect(*Start(bad, 10));
   EXPECT_EQ(failed.error.code(), absl::StatusCode::kInternal) << failed.error;
   EXPECT_EQ(Collect(*neighbour).ids, Alone(Prompt(1), 40).ids);
@@ -104,7 +104,7 @@ TEST_F(HybridLoopTest, ADeviceThatIsLostEndsTheLoopAndItsRequestsWithUnavailable
   for (const auto& stream : streams) {
     const absl::Status error = Collect(*stream).error;
     EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable) << error;
-    EXPECT_THAT(error.message(), testing::HasSubstr("lost: launch"));
+    EXPECT_THAT(error.message(), ::testing::HasSubstr("lost: launch"));
     loop_.Remove(stream);
   }
   EXPECT_EQ(loop_.failure().code(), absl::StatusCode::kUnavailable);

@@ -10,13 +10,13 @@
 namespace moestro::decode {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr int64_t kPages = 6;
 
-class LeaseTableTest : public testing::Test {
+class LeaseTableTest : public ::testing::Test {
  protected:
   using LeasePtr = std::shared_ptr<Lease>;
 

@@ -8,7 +8,7 @@ namespace {
 using Time = LeaseWatch::Clock::time_point;
 Time At(int seconds) { return Time(std::chrono::seconds(seconds)); }
 
-class LeaseWatchTest : public testing::Test {
+class LeaseWatchTest : public ::testing::Test {
  protected:
   LeaseWatch::Entry Watched() {
     return {watch_, At(0), [this] { return renewals_; }, [this] { ++expired_; }};

@@ -25,8 +25,8 @@ TEST(PromptCostsTest, OneFigureForEachNumberOfSequences) {
     }
     return decoding;
   };
-  EXPECT_THAT(numbers(1), testing::ElementsAre(0, 1));
-  EXPECT_THAT(numbers(6), testing::ElementsAre(0, 1, 2, 4, 6));
+  EXPECT_THAT(numbers(1), ::testing::ElementsAre(0, 1));
+  EXPECT_THAT(numbers(6), ::testing::ElementsAre(0, 1, 2, 4, 6));
   EXPECT_LE(2 * numbers(1 << 20).size(), kMaxPromptCosts) << "with those of other cores";
 }
 

@@ -6,7 +6,7 @@
 namespace moestro::decode {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 StepPlan Plan(const std::vector<int64_t>& pending, int64_t budget) { return PlanStep(pending, budget); }
 

@@ -25,7 +25,7 @@ using model::MlaForm;
 
 namespace {
 
-absl::Status Never() { return absl::OkStatus(); }
+absl::Status NoCancel() { return absl::OkStatus(); }
 
 class StreamedPromptTest : public testing::Test {
  protected:
@@ -82,7 +82,7 @@ class StreamedPromptTest : public testing::Test {
     const PrefillEvents events{.on_progress = [&](int64_t done, int64_t) { result.progress.push_back(done); },
                                .on_streamed = [&](const StreamCounters& run) { result.streamed = run; },
                                .on_fp8_inputs = [&] { result.fp8_inputs = true; }};
-    const auto token = runner.Run(job, *writer, Never, events);
+    const auto token = runner.Run(job, *writer, NoCancel, events);
     EXPECT_TRUE(token.ok()) << token.status();
     if (token.ok()) result.token = *token;
     EXPECT_EQ(node_.pool().ValidTokens(lease), std::ssize(job.token_ids));
@@ -222,7 +222,7 @@ TEST_F(StreamedPromptTest, ScoresThatMustBeStreamedHaveTheSameBits) {
       const PrefillEvents events{.on_progress = {},
                                  .on_score = [&](ScoredToken score) { all.emplace_back(score.id, score.logprob); },
                                  .on_streamed = [&](const StreamCounters&) { streamed = true; }};
-      const auto token = runner.Run(job, *node_.Writer(lease), Never, events);
+      const auto token = runner.Run(job, *node_.Writer(lease), NoCancel, events);
       EXPECT_TRUE(token.ok() && !token->has_value()) << token.status();
       EXPECT_EQ(streamed, job.way == PromptWay::kStreamed);
       // In place with every layer of a chunk, streamed with every layer of a pass, and every kLogitRows of the head.
@@ -415,7 +415,7 @@ TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) 
   const PrefillEvents events{.on_progress = {}, .on_streamed = [&](const StreamCounters&) { ++streamed; }};
   for (const int tokens : {24, 40}) {
     const auto writer = node_.Writer(Reserve());
-    EXPECT_TRUE(runner.Run(Job(tokens), *writer, Never, events).ok());
+    EXPECT_TRUE(runner.Run(Job(tokens), *writer, NoCancel, events).ok());
     EXPECT_EQ(streamed, 1);
   }
 }
@@ -445,7 +445,7 @@ TEST_F(StreamedPromptTest, APromptWhoseDevicesAreLostIsComputedWithoutThem) {
                              .on_streamed = [&](const StreamCounters& run) { lost_devices += run.lost_devices; }};
   const KvLease lease = Reserve();
   const auto writer = node_.Writer(lease);
-  const auto token = runner.Run(Job(60), *writer, Never, events);
+  const auto token = runner.Run(Job(60), *writer, NoCancel, events);
   ASSERT_TRUE(token.ok()) << token.status();
   EXPECT_EQ((*token)->logprob, expected.token->logprob);
   EXPECT_EQ(lost_devices, 2);
@@ -469,13 +469,13 @@ TEST_F(StreamedPromptTest, AWayThatIsRequiredAndCannotBeHadIsRefused) {
       if (scoring) job.score_top = 0;
       job.way = PromptWay::kStreamed;
       job.way_required = true;
-      const absl::Status status = runner.Run(job, *writer, Never, {}).status();
+      const absl::Status status = runner.Run(job, *writer, NoCancel, {}).status();
       EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
       EXPECT_THAT(std::string(status.message()), testing::StartsWith(message));
       job.way = PromptWay::kChunked;
-      EXPECT_TRUE(absl::IsInvalidArgument(runner.Run(job, *writer, Never, {}).status()));
+      EXPECT_TRUE(absl::IsInvalidArgument(runner.Run(job, *writer, NoCancel, {}).status()));
       job.way = PromptWay::kInPlace;
-      EXPECT_TRUE(runner.Run(job, *writer, Never, {}).ok());
+      EXPECT_TRUE(runner.Run(job, *writer, NoCancel, {}).ok());
     }
   }
 }
@@ -510,7 +510,7 @@ TEST_F(StreamedPromptTest, BeatsWithTheModules) {
   devices.heartbeat = runner.heartbeat();
   const KvLease lease = Reserve();
   const auto writer = node_.Writer(lease);
-  EXPECT_TRUE(runner.Run(Job(60), *writer, Never, {}).ok());
+  EXPECT_TRUE(runner.Run(Job(60), *writer, NoCancel, {}).ok());
 }
 
 TEST_F(StreamedPromptTest, WritesTheTimeline) {

@@ -11,16 +11,16 @@
 namespace moestro::prefill {
 namespace {
 
-absl::Status Never(bool) { return absl::OkStatus(); }
+absl::Status NeverLeaves(bool) { return absl::OkStatus(); }
 
 TEST(TurnQueueTest, FirstComeFirstServed) {
   TurnQueue queue;
-  std::optional<TurnQueue::Turn> first(*queue.Wait(8, Never));
+  std::optional<TurnQueue::Turn> first(*queue.Wait(8, NeverLeaves));
   std::vector<int> order;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
-      const auto turn = queue.Wait(8, Never);
+      const auto turn = queue.Wait(8, NeverLeaves);
       ASSERT_TRUE(turn.ok());
       order.push_back(i);  // guarded by the turn itself
     });
@@ -40,25 +40,25 @@ TEST(TurnQueueTest, TryTakesATurnOnlyWhileNobodyHasIt) {
     EXPECT_TRUE(tried.has_value());
     EXPECT_FALSE(queue.Try().has_value());
   }
-  const auto turn = queue.Wait(8, Never);
+  const auto turn = queue.Wait(8, NeverLeaves);
   ASSERT_TRUE(turn.ok());
   EXPECT_FALSE(queue.Try().has_value());
 }
 
 TEST(TurnQueueTest, InterruptedWaiterLeavesTheLine) {
   TurnQueue queue;
-  std::optional<TurnQueue::Turn> first(*queue.Wait(8, Never));
+  std::optional<TurnQueue::Turn> first(*queue.Wait(8, NeverLeaves));
   const auto refused = queue.Wait(8, [](bool) { return absl::CancelledError("gone"); });
   EXPECT_TRUE(absl::IsCancelled(refused.status()));
   EXPECT_EQ(queue.waiting(), 0u);
   first.reset();
-  EXPECT_TRUE(queue.Wait(8, Never).ok());
+  EXPECT_TRUE(queue.Wait(8, NeverLeaves).ok());
 }
 
 // Who waits is told whether the line moves, not whether somebody is in front.
 TEST(TurnQueueTest, ALineMovesWhenWorkGetsFurther) {
   TurnQueue queue;
-  const TurnQueue::Turn first = *queue.Wait(8, Never);
+  const TurnQueue::Turn first = *queue.Wait(8, NeverLeaves);
   std::atomic<int> looks = 0;
   bool moved = false;
   std::thread worker([&] {
@@ -80,10 +80,10 @@ TEST(TurnQueueTest, ALineMovesWhenWorkGetsFurther) {
 
 TEST(TurnQueueTest, ALineMovesWhenTheTurnIsPassedOn) {
   TurnQueue queue;
-  std::optional<TurnQueue::Turn> first(*queue.Wait(8, Never));
+  std::optional<TurnQueue::Turn> first(*queue.Wait(8, NeverLeaves));
   std::atomic<bool> moved = false;
   std::thread second([&] {
-    const auto turn = queue.Wait(8, Never);
+    const auto turn = queue.Wait(8, NeverLeaves);
     while (!moved) std::this_thread::yield();
   });
   while (queue.waiting() < 1) std::this_thread::yield();
@@ -102,8 +102,8 @@ TEST(TurnQueueTest, ALineMovesWhenTheTurnIsPassedOn) {
 
 TEST(TurnQueueTest, FullQueueRefuses) {
   TurnQueue queue;
-  const TurnQueue::Turn first = *queue.Wait(0, Never);
-  EXPECT_TRUE(absl::IsResourceExhausted(queue.Wait(0, Never).status()));
+  const TurnQueue::Turn first = *queue.Wait(0, NeverLeaves);
+  EXPECT_TRUE(absl::IsResourceExhausted(queue.Wait(0, NeverLeaves).status()));
 }
 
 }  // namespace

@@ -15,7 +15,6 @@
 namespace moestro::cli {
 namespace {
 
-constexpr double kGiB = 1 << 30;
 // Requests that a run put off: published batches have up to this share less than micro-batches could hold.
 constexpr double kPutOff = 0.015;
 constexpr double kEqual = 1e-9;  // of throughputs

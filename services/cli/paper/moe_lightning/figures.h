@@ -8,6 +8,8 @@
 
 namespace moestro::cli {
 
+inline constexpr double kGiB = 1 << 30;
+
 struct MoeLightningContext {
   const MoeLightningMachines& machines;
   std::vector<std::string>& notes;

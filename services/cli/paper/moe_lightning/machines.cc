@@ -11,7 +11,6 @@
 namespace moestro::cli {
 namespace {
 
-constexpr double kGiB = 1 << 30;
 constexpr int kFactors = 10;
 
 }  // namespace

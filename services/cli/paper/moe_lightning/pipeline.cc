@@ -43,9 +43,9 @@ class Pipeline {
   }
 
   // CGOPipe is the list that decode runs (services/decode/throughput).
-  LayerSeconds Run(Schedule schedule) {
+  PipelineSeconds Run(Schedule schedule) {
     if (schedule == Schedule::kCgoPipe) return Mean(ForecastOf(kFirst), ForecastOf(kFirst + kCounted));
-    LayerSeconds before;
+    PipelineSeconds before;
     for (int64_t layer = 0; layer < kFirst + kCounted; ++layer) {
       if (layer == kFirst) before = Now();
       RunLayer(schedule);
@@ -54,12 +54,12 @@ class Pipeline {
   }
 
  private:
-  static LayerSeconds Mean(const LayerSeconds& before, const LayerSeconds& after) {
+  static PipelineSeconds Mean(const PipelineSeconds& before, const PipelineSeconds& after) {
     const auto mean = [](double from, double to) { return (to - from) / static_cast<double>(kCounted); };
     return {mean(before.layer, after.layer), mean(before.device, after.device), mean(before.host, after.host),
             mean(before.to_device, after.to_device)};
   }
-  LayerSeconds ForecastOf(int64_t layers) const {
+  PipelineSeconds ForecastOf(int64_t layers) const {
     const decode::StepForecast forecast = decode::SimulateCgoPipe(layers, micro_batches_,
                                                                   {.pre_attention = projections_,
                                                                    .offload = offload_,
@@ -82,7 +82,7 @@ class Pipeline {
     latest_ = std::max(latest_, end);
     return end;
   }
-  LayerSeconds Now() const {
+  PipelineSeconds Now() const {
     return {end_, world_.BusySeconds(device_), world_.BusySeconds(host_), world_.BusySeconds(to_device_)};
   }
 
@@ -140,9 +140,9 @@ class Pipeline {
 
 }  // namespace
 
-LayerSeconds SimulateLayer(const roofline::Machine& machine, const weights::ModelSpec& spec,
-                           const roofline::BatchWorkload& workload, const roofline::BatchPolicy& policy,
-                           Schedule schedule) {
+PipelineSeconds SimulateLayer(const roofline::Machine& machine, const weights::ModelSpec& spec,
+                              const roofline::BatchWorkload& workload, const roofline::BatchPolicy& policy,
+                              Schedule schedule) {
   return Pipeline(machine, spec, workload, policy).Run(schedule);
 }
 

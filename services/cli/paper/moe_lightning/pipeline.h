@@ -21,7 +21,7 @@ enum class Schedule {
   kWholeLayer,
 };
 
-struct LayerSeconds {
+struct PipelineSeconds {
   double layer = 0;
   // Of it, that each was busy.
   double device = 0;
@@ -32,8 +32,8 @@ struct LayerSeconds {
 // The machine's rates are taken as they are. A request sees its prompt and half of what it generates, as an average
 // over all steps. Of the policy, micro-batches and what stays on the device count; the schedule says where attention
 // is. Several devices are one, with their rates together. Weights of the type BF16.
-LayerSeconds SimulateLayer(const roofline::Machine& machine, const weights::ModelSpec& spec,
-                           const roofline::BatchWorkload& workload, const roofline::BatchPolicy& policy,
-                           Schedule schedule);
+PipelineSeconds SimulateLayer(const roofline::Machine& machine, const weights::ModelSpec& spec,
+                              const roofline::BatchWorkload& workload, const roofline::BatchPolicy& policy,
+                              Schedule schedule);
 
 }  // namespace moestro::cli

@@ -12,14 +12,12 @@
 namespace moestro::cli {
 namespace {
 
-constexpr int64_t kShort = kKibi;
-
 // Tokens per second with so much of the machine's DRAM bandwidth.
 absl::StatusOr<double> Rate(const OsdiContext& context, double bandwidth, int64_t sequences) {
   device::HardwareSpec hardware = context.built();
   hardware.cpu_memory_bytes_per_second *= bandwidth;
   MOE_ASSIGN_OR_RETURN(const double step,
-                       decode::SimulateDecodeStep(hardware, context.v3, sequences, kShort, sequences > 1 ? 2 : 1));
+                       decode::SimulateDecodeStep(hardware, context.v3, sequences, kKibi, sequences > 1 ? 2 : 1));
   return static_cast<double>(sequences) / step;
 }
 

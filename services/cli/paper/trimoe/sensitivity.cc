@@ -7,12 +7,12 @@
 namespace moestro::cli {
 namespace {
 
-constexpr int64_t kBatch = 512;
+constexpr int64_t kSensitivityBatch = 512;
 
 // Seconds of a layer's experts under TriMoE, mean of the models.
 double Seconds(TriMoeStudy& study, const experts::DomainRates& rates) {
   double sum = 0;
-  for (const TriMoeModel& model : TriMoeModels()) sum += study.With(rates, model, kBatch, kTriMoe).moe();
+  for (const TriMoeModel& model : TriMoeModels()) sum += study.With(rates, model, kSensitivityBatch, kTriMoe).moe();
   return sum / static_cast<double>(TriMoeModels().size());
 }
 

@@ -86,7 +86,7 @@ void AddDecode(const TriMoeContext& context, Figure& figure) {
                 .y_label = "times Klotski",
                 .groups = {}};
     for (const int64_t batch : kBatches) chart.groups.push_back(absl::StrCat(batch));
-    for (const TriMoeSystem& system : {kKlotski, kKTransformers, kMonde, kTriMoe}) {
+    for (const TriMoeSystem& system : {kKlotski, kKTransformersBaseline, kMonde, kTriMoe}) {
       Chart::Curve curve{.name = system.name, .points = {}};
       for (size_t i = 0; i < std::size(kBatches); ++i) {
         curve.points.push_back({static_cast<double>(i), study.Of(model, kBatches[i], kKlotski).moe() /

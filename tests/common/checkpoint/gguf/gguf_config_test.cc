@@ -21,10 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
-constexpr uint32_t kTypeF32 = 0, kTypeQ4_0 = 2;
-
 // Metadata as text: "block_count=61 rope.freq_base=1e4 attention.causal=true". Digits are integers; with a point or an
 // exponent, a float; anything else is text. Keys without a known first word are the architecture's.
 using Keys = std::map<std::string, std::string>;

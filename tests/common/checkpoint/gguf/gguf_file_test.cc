@@ -24,8 +24,6 @@ namespace {
 using checkpoint::GgufValue;
 using ::testing::SizeIs;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr uint32_t kTypeF32 = 0, kTypeQ4K = 12;
 const std::string kGolden = "tests/golden/gguf/";  // tests run in the source directory
 
 std::string Contents(const std::string& path) {

@@ -11,16 +11,16 @@ namespace moestro::experts {
 namespace {
 
 constexpr int64_t kExperts = 64, kLayers = 2, kSlots = 6;
-constexpr DomainRates kRates = {.gpu = {800e12, 1e12},
-                                .cpu = {40e12, 307e9},
-                                .dimm = {256e9, 154e9},
-                                .dimms = 16,
-                                .dimm_host_bytes_per_second = 38e9,
-                                .bus_bytes_per_second = 64e9,
-                                .link_bytes_per_second = 75e9};
+constexpr DomainRates kServerRates = {.gpu = {800e12, 1e12},
+                                      .cpu = {40e12, 307e9},
+                                      .dimm = {256e9, 154e9},
+                                      .dimms = 16,
+                                      .dimm_host_bytes_per_second = 38e9,
+                                      .bus_bytes_per_second = 64e9,
+                                      .link_bytes_per_second = 75e9};
 constexpr double kElements = 20e6, kWindow = 6e-4;
 
-DomainCosts Costs() { return CostsOf(kRates, kElements, 2 * kElements, Contention::kInternal); }
+DomainCosts Costs() { return CostsOf(kServerRates, kElements, 2 * kElements, Contention::kInternal); }
 
 // Rows of a layer whose hot experts change by and by.
 std::vector<int32_t> Rows(std::mt19937& random, int pass, int64_t layer) {
@@ -46,7 +46,7 @@ double Total(const DomainPlanner::Options& options) {
       const std::vector<int32_t> rows = Rows(random, pass, layer);
       const DomainPlanner::Pass planned = planner.Next(layer, rows, kWindow);
       const auto places = planner.places(layer);
-      const DomainOutcome outcome = CarryOut({.rates = kRates,
+      const DomainOutcome outcome = CarryOut({.rates = kServerRates,
                                               .elements = kElements,
                                               .bytes = 2 * kElements,
                                               .costs = Costs(),

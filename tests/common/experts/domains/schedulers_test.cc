@@ -154,11 +154,11 @@ DomainLayer Toy(const std::vector<int32_t>& rows, const std::vector<ExpertPlace>
   return layer;
 }
 
-constexpr ExpertPlace kStriped = {}, kHeld = {.slot = 0}, kFirst = {.dimm = 0}, kSecond = {.dimm = 1};
+constexpr ExpertPlace kInStripes = {}, kInSlot = {.slot = 0}, kFirst = {.dimm = 0}, kSecond = {.dimm = 1};
 
 TEST(TriDomainScheduler, GreedyTakesTheCheapestDomain) {
-  const DomainPlan plan =
-      PlanOf(DomainSchedule::kGreedy, Toy({20, 5, 1, 0, 30, 2}, {kHeld, kStriped, kFirst, kSecond, kStriped, kSecond}));
+  const DomainPlan plan = PlanOf(
+      DomainSchedule::kGreedy, Toy({20, 5, 1, 0, 30, 2}, {kInSlot, kInStripes, kFirst, kSecond, kInStripes, kSecond}));
   EXPECT_THAT(plan.domains,
               ElementsAre(Domain::kGpu, Domain::kCpu, Domain::kNear, Domain::kNone, Domain::kGpu, Domain::kCpu));
   EXPECT_EQ(plan.gpu_end, 1 + 10);
@@ -169,7 +169,7 @@ TEST(TriDomainScheduler, GreedyTakesTheCheapestDomain) {
 
 TEST(TriDomainScheduler, MovesTheDearestExpertOfWhatEndsLast) {
   // Greedy: all on the CPU, 9 + 8 + 3 = 20. The dearest goes to the bus: 10 and 11.
-  const DomainLayer layer = Toy({9, 8, 3}, {kStriped, kStriped, kStriped});
+  const DomainLayer layer = Toy({9, 8, 3}, {kInStripes, kInStripes, kInStripes});
   EXPECT_EQ(PlanOf(DomainSchedule::kGreedy, layer).makespan(), 20);
   const DomainPlan plan = PlanOf(DomainSchedule::kTriDomain, layer);
   EXPECT_THAT(plan.domains, ElementsAre(Domain::kGpu, Domain::kCpu, Domain::kCpu));
@@ -189,7 +189,7 @@ TEST(TriDomainScheduler, OfEqualMovesTakesTheOneThatDelaysTheReceiverLeast) {
 }
 
 TEST(MostRowsToGpu, LoadsWhileThatEndsTheLayerEarlier) {
-  const DomainLayer layer = Toy({2, 9, 8, 3}, {kStriped, kStriped, kStriped, kFirst});
+  const DomainLayer layer = Toy({2, 9, 8, 3}, {kInStripes, kInStripes, kInStripes, kFirst});
   EXPECT_EQ(PlanOf(DomainSchedule::kKlotski, layer).makespan(), 40);
   // On the CPU 2 + 9 + 8 + 6 = 25; with the first load 16.
   const DomainPlan plan = PlanOf(DomainSchedule::kEnhancedKTransformers, layer);
@@ -214,7 +214,7 @@ TEST(CarryOut, SeesEveryFault) {
     made.bytes = 4;
     made.costs = CostsOf(made.rates, made.elements, made.bytes, made.contention);
     made.rows = {1, 2, 0};
-    made.places = {kStriped, kSecond, kFirst};
+    made.places = {kInStripes, kSecond, kFirst};
     return made;
   }();
   DomainPlan plan;

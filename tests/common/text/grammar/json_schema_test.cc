@@ -12,14 +12,14 @@ namespace {
 using testing::HasSubstr;
 constexpr Constraint::Kind kSchema = Constraint::Kind::kJsonSchema;
 
-struct Golden {
+struct SchemaGolden {
   const char* schema;
   std::vector<std::string> matches;
   std::vector<std::string> others;
 };
 
-void ExpectGoldens(const std::vector<Golden>& goldens) {
-  for (const Golden& golden : goldens) {
+void ExpectGoldens(const std::vector<SchemaGolden>& goldens) {
+  for (const SchemaGolden& golden : goldens) {
     const auto automaton = MakeAutomaton(kSchema, golden.schema);
     for (const std::string& text : golden.matches)
       EXPECT_TRUE(Matches(automaton, text)) << golden.schema << "\n" << text;

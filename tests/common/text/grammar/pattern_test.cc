@@ -14,14 +14,14 @@ using nlohmann::json;
 using testing::HasSubstr;
 constexpr Constraint::Kind kRegex = Constraint::Kind::kRegex;
 
-struct Golden {
+struct PatternGolden {
   const char* pattern;
   std::vector<std::string> matches;
   std::vector<std::string> others;
 };
 
 TEST(PatternTest, IsTheWholeText) {
-  const std::vector<Golden> goldens = {
+  const std::vector<PatternGolden> goldens = {
       {"ab|cd", {"ab", "cd"}, {"abd", "xab", ""}},
       {"^a.c$", {"abc", "a\u20acc"}, {"a\nc", "abcd"}},
       {"^a$|b", {"a", "b"}, {"ab"}},
@@ -34,7 +34,7 @@ TEST(PatternTest, IsTheWholeText) {
       {"", {""}, {"a"}},
       {"(a|)b{0}c{2,}", {"acc", "cc"}, {"bcc", "c"}},
   };
-  for (const Golden& golden : goldens) {
+  for (const PatternGolden& golden : goldens) {
     const auto automaton = MakeAutomaton(kRegex, golden.pattern);
     for (const std::string& text : golden.matches)
       EXPECT_TRUE(Matches(automaton, text)) << golden.pattern << " " << text;
@@ -45,7 +45,7 @@ TEST(PatternTest, IsTheWholeText) {
 
 // A schema's pattern is about the value of a string, and may match anywhere in it.
 TEST(PatternTest, OfASchemaMatchesAnywhereInTheValue) {
-  const std::vector<Golden> goldens = {
+  const std::vector<PatternGolden> goldens = {
       {"b", {"b", "abc", "\"b\\\n\u20ac"}, {"a", ""}},
       {"^b", {"b", "bc"}, {"ab"}},
       {"b$", {"b", "ab"}, {"bc"}},
@@ -53,7 +53,7 @@ TEST(PatternTest, OfASchemaMatchesAnywhereInTheValue) {
       {R"(^["\\]\t$)", {"\"\t", "\\\t"}, {"x\t"}},
       {R"(^\x01$)", {"\x01"}, {"1"}},
   };
-  for (const Golden& golden : goldens) {
+  for (const PatternGolden& golden : goldens) {
     const json schema = {{"type", "string"}, {"pattern", golden.pattern}};
     const auto automaton = MakeAutomaton(Constraint::Kind::kJsonSchema, schema.dump());
     for (const std::string& value : golden.matches) {

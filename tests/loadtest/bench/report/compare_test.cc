@@ -29,7 +29,7 @@ std::string Committed() {
   return text.str();
 }
 
-Row RatioRow(const std::string& name, double ratio, double deviation) {
+Row MeasuredRow(const std::string& name, double ratio, double deviation) {
   Row row;
   row.name = name;
   row.threads = 2;
@@ -52,7 +52,7 @@ Row Ceiling(double rate) {
   return row;
 }
 
-BenchReport SomeReport(double ratio, double deviation = 0.01) {
+BenchReport MeasuredReport(double ratio, double deviation = 0.01) {
   BenchReport report;
   report.date = "2026-11-22";
   report.machine.cpu_model = "AMD EPYC";
@@ -65,7 +65,7 @@ BenchReport SomeReport(double ratio, double deviation = 0.01) {
   BenchSection ceilings{"ceilings", "Ceilings", ""};
   ceilings.findings.rows = {Ceiling(50)};
   BenchSection gemv{"gemv", "GEMV", ""};
-  gemv.findings.rows = {RatioRow("FP8", ratio, deviation), RatioRow("BF16", 0.9, deviation)};
+  gemv.findings.rows = {MeasuredRow("FP8", ratio, deviation), MeasuredRow("BF16", 0.9, deviation)};
   report.sections = {ceilings, gemv};
   return report;
 }
@@ -79,7 +79,7 @@ Change ChangeOf(const ReportComparison& comparison, const std::string& name) {
 }
 
 Change ChangeBetween(double before, double after, double deviation) {
-  return ChangeOf(CompareReports(SomeReport(before, deviation), SomeReport(after, deviation)).value(), "FP8");
+  return ChangeOf(CompareReports(MeasuredReport(before, deviation), MeasuredReport(after, deviation)).value(), "FP8");
 }
 
 TEST(Compare, ARowFellByMoreThanFivePercentAndTwoDeviations) {
@@ -91,90 +91,90 @@ TEST(Compare, ARowFellByMoreThanFivePercentAndTwoDeviations) {
 }
 
 TEST(Compare, DeviationsAreThoseOfBothReports) {
-  const ReportComparison comparison = CompareReports(SomeReport(0.8, 0.03), SomeReport(0.8, 0.04)).value();
+  const ReportComparison comparison = CompareReports(MeasuredReport(0.8, 0.03), MeasuredReport(0.8, 0.04)).value();
   EXPECT_NEAR(comparison.rows[1].deviation, std::sqrt((0.03 * 0.03 + 0.04 * 0.04) / 2), 1e-9);
   // More rounds spread further: the same range is a smaller deviation.
-  BenchReport nine = SomeReport(0.8, 0.03);
+  BenchReport nine = MeasuredReport(0.8, 0.03);
   nine.settings.rounds = 9;
   EXPECT_NEAR(CompareReports(nine, nine)->rows[1].deviation, 0.03 * 2.326 / 2.970, 1e-9);
 }
 
 // The machine got slower, or another guest came: the ratios stay.
 TEST(Compare, RatesWithoutAReferenceAreNotJudged) {
-  BenchReport after = SomeReport(0.8);
+  BenchReport after = MeasuredReport(0.8);
   after.sections[0].findings.rows[0] = Ceiling(20);
   for (Row& row : after.sections[1].findings.rows) row.rate = {16, 15, 17};
-  const ReportComparison comparison = CompareReports(SomeReport(0.8), after).value();
+  const ReportComparison comparison = CompareReports(MeasuredReport(0.8), after).value();
   EXPECT_EQ(comparison.Count(Change::kFell), 0);
   EXPECT_EQ(ChangeOf(comparison, "DRAM read"), Change::kNotJudged);
-  EXPECT_THAT(ComparisonText("old.json", SomeReport(0.8), after, comparison),
+  EXPECT_THAT(ComparisonText("old.json", MeasuredReport(0.8), after, comparison),
               HasSubstr("ceilings | DRAM read, 2 threads: GB/s 50.0 -> 20.0, -60.0 %\n"));
 }
 
 TEST(Compare, MissingAndNewRowsAreListed) {
-  BenchReport after = SomeReport(0.8);
+  BenchReport after = MeasuredReport(0.8);
   after.sections[1].findings.rows[1].name = "BF16, other";
-  const ReportComparison comparison = CompareReports(SomeReport(0.8), after).value();
+  const ReportComparison comparison = CompareReports(MeasuredReport(0.8), after).value();
   ASSERT_EQ(comparison.missing.size(), 1u);
   EXPECT_EQ(comparison.missing[0].name, "BF16");
   ASSERT_EQ(comparison.added.size(), 1u);
   EXPECT_EQ(comparison.added[0].name, "BF16, other");
-  EXPECT_THAT(ComparisonText("old.json", SomeReport(0.8), after, comparison),
+  EXPECT_THAT(ComparisonText("old.json", MeasuredReport(0.8), after, comparison),
               AllOf(HasSubstr("Missing in the newer report:\n  gemv | BF16, 2 threads\n"),
                     HasSubstr("New:\n  gemv | BF16, other, 2 threads\n")));
 }
 
 TEST(Compare, AnotherReferenceMakesAnotherRow) {
-  BenchReport after = SomeReport(0.8);
+  BenchReport after = MeasuredReport(0.8);
   after.sections[1].findings.rows[0].reference->name = "copy bandwidth";
-  const ReportComparison comparison = CompareReports(SomeReport(0.8), after).value();
+  const ReportComparison comparison = CompareReports(MeasuredReport(0.8), after).value();
   EXPECT_EQ(comparison.missing.size(), 1u);
   EXPECT_EQ(comparison.added.size(), 1u);
 }
 
 TEST(Compare, AFallIsNamedEvenIfItsWorkIsDescribedOtherwise) {
-  BenchReport after = SomeReport(0.5);
+  BenchReport after = MeasuredReport(0.5);
   after.sections[1].findings.rows[0].counted = "weights twice";
-  const ReportComparison comparison = CompareReports(SomeReport(0.8), after).value();
+  const ReportComparison comparison = CompareReports(MeasuredReport(0.8), after).value();
   EXPECT_EQ(ChangeOf(comparison, "FP8"), Change::kFell);
-  EXPECT_THAT(ComparisonText("old.json", SomeReport(0.8), after, comparison), HasSubstr("may be other work"));
+  EXPECT_THAT(ComparisonText("old.json", MeasuredReport(0.8), after, comparison), HasSubstr("may be other work"));
 }
 
 TEST(Compare, RowsThatAFilterLeftOutAreNotMissing) {
-  BenchReport after = SomeReport(0.8);
+  BenchReport after = MeasuredReport(0.8);
   after.settings.filter = "gemv";
   after.sections.erase(after.sections.begin());
-  const ReportComparison comparison = CompareReports(SomeReport(0.8), after).value();
+  const ReportComparison comparison = CompareReports(MeasuredReport(0.8), after).value();
   EXPECT_TRUE(comparison.missing.empty());
   EXPECT_EQ(comparison.not_run, 1);
 }
 
 TEST(Compare, OtherCpusAreRefused) {
-  BenchReport other = SomeReport(0.8);
+  BenchReport other = MeasuredReport(0.8);
   other.machine.cpu_family = 25;  // the same name, an older generation
   other.machine.cpu_number = 17;
-  EXPECT_THAT(CompareReports(SomeReport(0.8), other).status().message(),
+  EXPECT_THAT(CompareReports(MeasuredReport(0.8), other).status().message(),
               AllOf(HasSubstr("another kind of CPU"), HasSubstr("AMD EPYC (family 26, model 2)"),
                     HasSubstr("AMD EPYC (family 25, model 17)")));
-  other = SomeReport(0.8);
+  other = MeasuredReport(0.8);
   other.machine.cpu_flags.emplace_back("avx512f");
-  EXPECT_TRUE(absl::IsInvalidArgument(CompareReports(SomeReport(0.8), other).status()));
-  other = SomeReport(0.8);
+  EXPECT_TRUE(absl::IsInvalidArgument(CompareReports(MeasuredReport(0.8), other).status()));
+  other = MeasuredReport(0.8);
   other.machine.cpu_model = "Other";
-  EXPECT_TRUE(absl::IsInvalidArgument(CompareReports(SomeReport(0.8), other).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(CompareReports(MeasuredReport(0.8), other).status()));
   // Reports of earlier versions do not say.
-  other = SomeReport(0.8);
+  other = MeasuredReport(0.8);
   other.machine.cpu_family = other.machine.cpu_number = 0;
-  const absl::StatusOr<ReportComparison> comparison = CompareReports(other, SomeReport(0.8));
+  const absl::StatusOr<ReportComparison> comparison = CompareReports(other, MeasuredReport(0.8));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
-  EXPECT_THAT(ComparisonText("old.json", other, SomeReport(0.8), *comparison), HasSubstr("assumed to be the same"));
+  EXPECT_THAT(ComparisonText("old.json", other, MeasuredReport(0.8), *comparison), HasSubstr("assumed to be the same"));
 }
 
 TEST(Compare, OtherSettingsAreRefusedWithTheFlagThatHelps) {
   const auto message = [](const std::function<void(BenchReport&)>& change) {
-    BenchReport after = SomeReport(0.8);
+    BenchReport after = MeasuredReport(0.8);
     change(after);
-    return std::string(CompareReports(SomeReport(0.8), after).status().message());
+    return std::string(CompareReports(MeasuredReport(0.8), after).status().message());
   };
   EXPECT_THAT(message([](BenchReport& r) { r.machine.kernels_isa = "avx512"; }), HasSubstr("MOESTRO_ISA=avx2"));
   EXPECT_THAT(message([](BenchReport& r) { r.settings.preset = "quick"; }), HasSubstr("--preset layer"));
@@ -183,8 +183,8 @@ TEST(Compare, OtherSettingsAreRefusedWithTheFlagThatHelps) {
 }
 
 TEST(Compare, JsonHasEveryRowAndHowManyFell) {
-  const BenchReport before = SomeReport(0.8);
-  const BenchReport after = SomeReport(0.6);
+  const BenchReport before = MeasuredReport(0.8);
+  const BenchReport after = MeasuredReport(0.6);
   const json out = ComparisonJson(before, after, CompareReports(before, after).value());
   EXPECT_EQ(out["fell"], 1);
   ASSERT_EQ(out["rows"].size(), 3u);
@@ -196,7 +196,7 @@ TEST(Compare, JsonHasEveryRowAndHowManyFell) {
 }
 
 TEST(ParseReport, GivesWhatReportJsonWrote) {
-  const BenchReport report = SomeReport(0.8);
+  const BenchReport report = MeasuredReport(0.8);
   const absl::StatusOr<BenchReport> parsed = ParseReport(ReportJson(report).dump());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(ReportJson(*parsed), ReportJson(report));

@@ -27,8 +27,8 @@ const weights::ModelSpec& Spec() {
   return *spec;
 }
 
-LayerSeconds Simulate(const roofline::Machine& machine, Schedule schedule, int64_t micro_batches,
-                      double resident_weights = 0) {
+PipelineSeconds Simulate(const roofline::Machine& machine, Schedule schedule, int64_t micro_batches,
+                         double resident_weights = 0) {
   return SimulateLayer(machine, Spec(), kWorkload,
                        {.micro_batch = 36, .micro_batches = micro_batches, .resident_weights = resident_weights},
                        schedule);
@@ -42,7 +42,7 @@ double WeightSeconds(const roofline::Machine& machine) {
 TEST(Pipeline, NothingIsBusyForLongerThanTheLayer) {
   for (const Schedule schedule : kAll) {
     for (const int64_t micro_batches : {1, 2, 3, 14}) {
-      const LayerSeconds seconds = Simulate(Machine(), schedule, micro_batches);
+      const PipelineSeconds seconds = Simulate(Machine(), schedule, micro_batches);
       EXPECT_LE(std::max({seconds.device, seconds.host, seconds.to_device}), seconds.layer * (1 + 1e-12));
       EXPECT_GE(seconds.to_device, WeightSeconds(Machine()) * (1 - 1e-12)) << "every layer's weights come over";
     }
@@ -55,23 +55,23 @@ TEST(Pipeline, CgoPipeWaitsForItsBusiestResourceOnly) {
   slow_link.link_bytes_per_second /= 10;
   slow_device.device.memory_bytes_per_second /= 100;
   slow_host.host.memory_bytes_per_second /= 100;
-  const LayerSeconds link = Simulate(slow_link, Schedule::kCgoPipe, 14);
+  const PipelineSeconds link = Simulate(slow_link, Schedule::kCgoPipe, 14);
   EXPECT_NEAR(link.layer, link.to_device, 0.01 * link.layer);
-  const LayerSeconds device = Simulate(slow_device, Schedule::kCgoPipe, 14);
+  const PipelineSeconds device = Simulate(slow_device, Schedule::kCgoPipe, 14);
   EXPECT_NEAR(device.layer, device.device, 0.01 * device.layer);
-  const LayerSeconds host = Simulate(slow_host, Schedule::kCgoPipe, 14);
+  const PipelineSeconds host = Simulate(slow_host, Schedule::kCgoPipe, 14);
   EXPECT_NEAR(host.layer, host.host, 0.01 * host.layer);
 }
 
 TEST(Pipeline, ALayerThatIsNotFetchedAheadTakesBothAfterEachOther) {
-  const LayerSeconds seconds = Simulate(Machine(), Schedule::kWholeLayer, 3);
+  const PipelineSeconds seconds = Simulate(Machine(), Schedule::kWholeLayer, 3);
   EXPECT_NEAR(seconds.layer, seconds.device + seconds.to_device, 1e-9);
 }
 
 // After its first micro-batch, for which the weights come, FlexGen waits for the slower of copies and device.
 TEST(Pipeline, FlexGenWaitsAfterEachMicroBatch) {
-  const LayerSeconds one = Simulate(Machine(), Schedule::kFlexGen, 1),
-                     ten = Simulate(Machine(), Schedule::kFlexGen, 10);
+  const PipelineSeconds one = Simulate(Machine(), Schedule::kFlexGen, 1),
+                        ten = Simulate(Machine(), Schedule::kFlexGen, 10);
   EXPECT_GT(one.layer, WeightSeconds(Machine()));
   EXPECT_NEAR(one.layer, one.to_device, 1e-9) << "weights, and the cache of the next micro-batch";
   const double later = (ten.layer - one.layer) / 9;
@@ -90,7 +90,7 @@ TEST(Pipeline, CgoPipeIsFastest) {
 
 TEST(Pipeline, WhatStaysOnTheDeviceIsNotCopied) {
   for (const Schedule schedule : kAll) {
-    const LayerSeconds all = Simulate(Machine(), schedule, 4), half = Simulate(Machine(), schedule, 4, 0.5);
+    const PipelineSeconds all = Simulate(Machine(), schedule, 4), half = Simulate(Machine(), schedule, 4, 0.5);
     EXPECT_NEAR(all.to_device - half.to_device, WeightSeconds(Machine()) / 2, 1e-9);
   }
 }

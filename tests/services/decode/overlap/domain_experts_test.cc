@@ -22,9 +22,10 @@ namespace {
 using experts::DomainSchedule;
 using testing::HasSubstr;
 
-constexpr DomainSchedule kSchedules[] = {DomainSchedule::kTriDomain, DomainSchedule::kGreedy, DomainSchedule::kKlotski,
-                                         DomainSchedule::kEnhancedKTransformers, DomainSchedule::kMonde};
-constexpr int64_t kMaxRows = 12;
+constexpr DomainSchedule kDomainSchedules[] = {DomainSchedule::kTriDomain, DomainSchedule::kGreedy,
+                                               DomainSchedule::kKlotski, DomainSchedule::kEnhancedKTransformers,
+                                               DomainSchedule::kMonde};
+constexpr int64_t kDomainRows = 12;
 
 class DomainExpertsTest : public testing::Test {
  protected:
@@ -40,7 +41,7 @@ class DomainExpertsTest : public testing::Test {
             .budget_bytes = (slots * layers() + kLoads) * DeviceExpertBytes(spec(), weights_) + 1,
             .most_loads = kLoads,
             .near_units = units,
-            .max_rows = kMaxRows};
+            .max_rows = kDomainRows};
   }
   absl::StatusOr<std::unique_ptr<DomainExperts>> Create(const DomainExperts::Options& options) {
     return DomainExperts::Create(spec(), weights_, kernels_, pool_, cpu_, compute_, device_, options);
@@ -75,17 +76,17 @@ class DomainExpertsTest : public testing::Test {
   const model::ModelWeights weights_ = model::BindWeights(*model_.segment).value();
   const CpuKernels& kernels_ = TestKernels();
   WorkerPool pool_{2};
-  CpuExperts cpu_{spec(), weights_, kernels_, pool_, 2 * kMaxRows};
-  engine::HostDecode compute_{spec(), weights_, kernels_, kMaxRows, /*threads=*/1, /*hot_rows=*/kMaxRows};
+  CpuExperts cpu_{spec(), weights_, kernels_, pool_, 2 * kDomainRows};
+  engine::HostDecode compute_{spec(), weights_, kernels_, kDomainRows, /*threads=*/1, /*hot_rows=*/kDomainRows};
   const std::unique_ptr<device::Device> host_ = device::NewHostDevice({});
   device::FaultyDevice device_{*host_};
   std::mt19937 random_{1};
-  std::vector<uint16_t> x_ = std::vector<uint16_t>(static_cast<size_t>(2 * kMaxRows * spec().hidden_size));
+  std::vector<uint16_t> x_ = std::vector<uint16_t>(static_cast<size_t>(2 * kDomainRows * spec().hidden_size));
   std::vector<model::ExpertChoice> choices_;
 };
 
 // Costs of which every domain is the quickest at times. Experts have enough rows that some are hot.
-experts::ExpertCosts RandomCosts(std::mt19937& random) {
+experts::ExpertCosts RandomDomainCosts(std::mt19937& random) {
   const auto draw = [&](double most) { return std::uniform_real_distribution(0.0, most)(random); };
   return {.host = experts::SecondsByRows({1, 1.5, 2.5, 4}),
           .device = experts::SecondsByRows({draw(1), draw(1), draw(1)}),
@@ -95,7 +96,7 @@ experts::ExpertCosts RandomCosts(std::mt19937& random) {
 
 // Experts move before passes, as other ones get most rows, or stay where the first passes have laid them.
 TEST_F(DomainExpertsTest, HasTheCpusBitsWhereverExpertsLie) {
-  for (const DomainSchedule schedule : kSchedules) {
+  for (const DomainSchedule schedule : kDomainSchedules) {
     for (const bool moves : {true, false}) {
       for (const int64_t units : {1, 4}) {
         if (TestKernels().isa == kAmxOnModel && (!moves || units == 1)) continue;  // it takes up to 90 times as long
@@ -108,9 +109,9 @@ TEST_F(DomainExpertsTest, HasTheCpusBitsWhereverExpertsLie) {
             counts.near_data += domains->counts().near_data;
             counts.on_device += domains->counts().on_device;
             counts.loads_ahead += domains->counts().loads_ahead;
-            domains->SetCosts(RandomCosts(random_));
+            domains->SetCosts(RandomDomainCosts(random_));
           }
-          const auto count = static_cast<int64_t>(1 + random_() % kMaxRows);
+          const auto count = static_cast<int64_t>(1 + random_() % kDomainRows);
           Draw(count);
           ExpectTheCpusBits(*domains, spec().MoeLayer(pass % layers()), count);
         }
@@ -134,8 +135,8 @@ TEST_F(DomainExpertsTest, HasTheCpusBitsWithMeasuredCostsAndPacedUnits) {
   ASSERT_TRUE(domains->MeasureCosts(device_).ok());
   EXPECT_GT(domains->costs().load, 0);
   for (int pass = 0; pass < 20 * layers(); ++pass) {
-    Draw(kMaxRows);
-    ExpectTheCpusBits(*domains, spec().MoeLayer(pass % layers()), kMaxRows);
+    Draw(kDomainRows);
+    ExpectTheCpusBits(*domains, spec().MoeLayer(pass % layers()), kDomainRows);
   }
   const ExpertCounts counts = domains->counts();
   EXPECT_GT(counts.planned_seconds, 0);
@@ -186,8 +187,8 @@ TEST_F(DomainExpertsTest, AFailureIsReportedAndNotRemembered) {
 
 TEST_F(DomainExpertsTest, PromptsAndSmallBudgets) {
   const auto domains = Create(Options(DomainSchedule::kTriDomain)).value();
-  Draw(2 * kMaxRows);
-  ExpectTheCpusBits(*domains, spec().MoeLayer(0), kMaxRows + 1);
+  Draw(2 * kDomainRows);
+  ExpectTheCpusBits(*domains, spec().MoeLayer(0), kDomainRows + 1);
   EXPECT_EQ(domains->counts().hits + domains->counts().misses, 0);
   DomainExperts::Options small = Options(DomainSchedule::kTriDomain);
   small.budget_bytes /= 4;
@@ -204,9 +205,9 @@ class TypedDomainExpertsTest : public TypedRunTest, public DomainExpertsTest {
 TEST_P(TypedDomainExpertsTest, HaveTheCpusBits) {
   const auto domains = Create(Options(DomainSchedule::kTriDomain)).value();
   for (int pass = 0; pass < 24; ++pass) {
-    if (pass % 12 == 0) domains->SetCosts(RandomCosts(random_));
-    Draw(1 + pass % kMaxRows);
-    for (int64_t i = 0; i < layers(); ++i) ExpectTheCpusBits(*domains, spec().MoeLayer(i), 1 + pass % kMaxRows);
+    if (pass % 12 == 0) domains->SetCosts(RandomDomainCosts(random_));
+    Draw(1 + pass % kDomainRows);
+    for (int64_t i = 0; i < layers(); ++i) ExpectTheCpusBits(*domains, spec().MoeLayer(i), 1 + pass % kDomainRows);
   }
 }
 

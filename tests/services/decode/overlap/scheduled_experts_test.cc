@@ -25,10 +25,10 @@ using experts::Policy;
 using experts::Schedule;
 using testing::HasSubstr;
 
-constexpr Schedule kSchedules[] = {Schedule::kFixed, Schedule::kHybrid, Schedule::kOnDemand};
+constexpr Schedule kTwoPlaceSchedules[] = {Schedule::kFixed, Schedule::kHybrid, Schedule::kOnDemand};
 constexpr Policy kPolicies[] = {Policy::kLru, Policy::kLfu, Policy::kMrs, Policy::kFirstLayers};
 
-constexpr int64_t kMaxRows = 6;
+constexpr int64_t kScheduledRows = 6;
 
 class ScheduledExpertsTest : public testing::Test {
  protected:
@@ -46,7 +46,7 @@ class ScheduledExpertsTest : public testing::Test {
             .budget_bytes = (slots * layers() + most_loads) * bytes + 1,  // a little is left
             .most_loads = most_loads,
             .prefetch_layers = prefetch_layers,
-            .max_rows = kMaxRows};
+            .max_rows = kScheduledRows};
   }
   // Room for so many experts of each layer.
   std::unique_ptr<ScheduledExperts> Make(int64_t slots, int64_t most_loads = 2, Schedule schedule = Schedule::kFixed) {
@@ -84,17 +84,17 @@ class ScheduledExpertsTest : public testing::Test {
   const model::ModelWeights weights_ = model::BindWeights(*model_.segment).value();
   const CpuKernels& kernels_ = TestKernels();
   WorkerPool pool_{2};
-  CpuExperts cpu_{spec(), weights_, kernels_, pool_, 2 * kMaxRows};
-  engine::HostDecode compute_{spec(), weights_, kernels_, kMaxRows, /*threads=*/1, /*hot_rows=*/kMaxRows};
+  CpuExperts cpu_{spec(), weights_, kernels_, pool_, 2 * kScheduledRows};
+  engine::HostDecode compute_{spec(), weights_, kernels_, kScheduledRows, /*threads=*/1, /*hot_rows=*/kScheduledRows};
   const std::unique_ptr<device::Device> host_ = device::NewHostDevice({});
   device::FaultyDevice device_{*host_};
   std::mt19937 random_{1};
-  std::vector<uint16_t> x_ = std::vector<uint16_t>(static_cast<size_t>(2 * kMaxRows * spec().hidden_size));
+  std::vector<uint16_t> x_ = std::vector<uint16_t>(static_cast<size_t>(2 * kScheduledRows * spec().hidden_size));
   std::vector<model::ExpertChoice> choices_;
 };
 
 // Costs of which every kind of plan is the best at times: 1 for an expert on the CPU and a row, and a random load.
-experts::ExpertCosts RandomCosts(std::mt19937& random) {
+experts::ExpertCosts RandomTwoPlaceCosts(std::mt19937& random) {
   const auto draw = [&] { return std::uniform_real_distribution(0.0, 2.0)(random); };
   return {.host = experts::SecondsByRows({1, 2, 4}),
           .host_start = draw(),
@@ -104,7 +104,7 @@ experts::ExpertCosts RandomCosts(std::mt19937& random) {
 }
 
 TEST_F(ScheduledExpertsTest, HasTheCpusBitsUnderEveryScheduleAndPolicy) {
-  for (const Schedule schedule : kSchedules) {
+  for (const Schedule schedule : kTwoPlaceSchedules) {
     for (const Policy policy : kPolicies) {
       for (const int64_t prefetch : {0, 3}) {
         for (const int64_t slots : {int64_t{1}, spec().num_experts / 2, spec().num_experts}) {
@@ -113,10 +113,10 @@ TEST_F(ScheduledExpertsTest, HasTheCpusBitsUnderEveryScheduleAndPolicy) {
           const auto scheduled = Create(Options(slots, 3, schedule, policy, prefetch)).value();
           for (int pass = 0; pass < 9 * layers(); ++pass) {
             if (pass % (3 * layers()) == 0) {
-              scheduled->SetCosts(RandomCosts(random_));
+              scheduled->SetCosts(RandomTwoPlaceCosts(random_));
               scheduled->Forget();
             }
-            const auto count = static_cast<int64_t>(1 + random_() % kMaxRows);
+            const auto count = static_cast<int64_t>(1 + random_() % kScheduledRows);
             Draw(count);
             ExpectTheCpusBits(*scheduled, spec().MoeLayer(pass % layers()), count);
           }
@@ -139,7 +139,7 @@ TEST_F(ScheduledExpertsTest, WhatIsLoadedAheadIsFoundThere) {
       {.host = experts::SecondsByRows({1, 2, 4}), .device = experts::SecondsByRows({0.1}), .load = 0.5, .between = 2});
   ASSERT_GT(layers(), 1);
   const std::span<const uint16_t> x(x_);
-  model::GateReuse gates(spec(), weights_, kernels_, pool_, kMaxRows);
+  model::GateReuse gates(spec(), weights_, kernels_, pool_, kScheduledRows);
   for (int step = 0; step < 20; ++step) {
     Draw(2);
     for (int64_t i = 0; i < layers(); ++i) {
@@ -160,8 +160,8 @@ TEST_F(ScheduledExpertsTest, HasTheCpusBitsWhileTheDeviceWaitsForLoads) {
                                                   Options(1, spec().num_experts, Schedule::kOnDemand))
                              .value();
   for (int pass = 0; pass < 8; ++pass) {
-    Draw(kMaxRows);
-    ExpectTheCpusBits(*scheduled, spec().MoeLayer(pass % layers()), kMaxRows);
+    Draw(kScheduledRows);
+    ExpectTheCpusBits(*scheduled, spec().MoeLayer(pass % layers()), kScheduledRows);
   }
   EXPECT_GT(scheduled->counts().loads, 2 * 8);
 }
@@ -174,8 +174,8 @@ TEST_F(ScheduledExpertsTest, HasTheCpusBitsWithMeasuredCosts) {
   EXPECT_GT(costs.device_start + costs.device.At(1), 0);
   EXPECT_GT(costs.load, 0);
   for (int pass = 0; pass < 20; ++pass) {
-    Draw(1 + pass % kMaxRows);
-    ExpectTheCpusBits(*scheduled, spec().MoeLayer(pass % layers()), 1 + pass % kMaxRows);
+    Draw(1 + pass % kScheduledRows);
+    ExpectTheCpusBits(*scheduled, spec().MoeLayer(pass % layers()), 1 + pass % kScheduledRows);
   }
   EXPECT_GT(scheduled->counts().planned_seconds, 0);
   EXPECT_GT(scheduled->counts().measured_seconds, 0);
@@ -186,19 +186,19 @@ TEST_F(ScheduledExpertsTest, HitsAreThoseOfTheReplay) {
   const std::string path = testing::TempDir() + "scheduled_experts_trace-" + std::to_string(getpid());
   const int64_t slots = spec().num_experts / 2, loads = 3;
   int64_t ahead = 0;
-  for (const Schedule schedule : kSchedules) {
+  for (const Schedule schedule : kTwoPlaceSchedules) {
     for (const Policy policy : kPolicies) {
       for (const int64_t prefetch : {0, 2}) {
         const auto scheduled = Create(Options(slots, loads, schedule, policy, prefetch)).value();
-        experts::ExpertCosts costs = RandomCosts(random_);
+        experts::ExpertCosts costs = RandomTwoPlaceCosts(random_);
         costs.between = 1;
         scheduled->SetCosts(costs);
         scheduled->Forget();
         {
           const auto recorder =
-              model::RoutingRecorder::Create(path, *model_.segment, kernels_, pool_, kMaxRows).value();
+              model::RoutingRecorder::Create(path, *model_.segment, kernels_, pool_, kScheduledRows).value();
           for (uint32_t step = 0; step < 20; ++step) {
-            const auto count = static_cast<int64_t>(1 + random_() % kMaxRows);
+            const auto count = static_cast<int64_t>(1 + random_() % kScheduledRows);
             recorder->trace().Begin(
                 std::vector<model::TracedToken>(static_cast<size_t>(count), {.sequence = 1, .position = step}));
             for (int64_t i = 0; i < layers(); ++i) {
@@ -265,8 +265,8 @@ class TypedScheduledExpertsTest : public TypedRunTest, public ScheduledExpertsTe
 TEST_P(TypedScheduledExpertsTest, HaveTheCpusBits) {
   const auto scheduled = Make(spec().num_experts / 2);
   for (int pass = 0; pass < 10; ++pass) {
-    Draw(1 + pass % kMaxRows);
-    for (int64_t i = 0; i < layers(); ++i) ExpectTheCpusBits(*scheduled, spec().MoeLayer(i), 1 + pass % kMaxRows);
+    Draw(1 + pass % kScheduledRows);
+    for (int64_t i = 0; i < layers(); ++i) ExpectTheCpusBits(*scheduled, spec().MoeLayer(i), 1 + pass % kScheduledRows);
   }
   EXPECT_GT(scheduled->counts().hits, 0);
   EXPECT_GT(scheduled->counts().misses, 0);
@@ -277,18 +277,18 @@ INSTANTIATE_TEST_SUITE_P(Weights, TypedScheduledExpertsTest, ::testing::ValuesIn
 
 TEST_F(ScheduledExpertsTest, HoldsEverythingInTheEnd) {
   const auto scheduled = Make(spec().num_experts, /*loads_per_pass=*/spec().num_experts);
-  Draw(kMaxRows);
-  ExpectTheCpusBits(*scheduled, spec().MoeLayer(0), kMaxRows);
+  Draw(kScheduledRows);
+  ExpectTheCpusBits(*scheduled, spec().MoeLayer(0), kScheduledRows);
   const int64_t misses = scheduled->counts().misses;
-  ExpectTheCpusBits(*scheduled, spec().MoeLayer(0), kMaxRows);
+  ExpectTheCpusBits(*scheduled, spec().MoeLayer(0), kScheduledRows);
   EXPECT_EQ(scheduled->counts().misses, misses);
   EXPECT_EQ(scheduled->counts().hits, misses);
 }
 
 TEST_F(ScheduledExpertsTest, PromptsLeaveTheCacheAsItIs) {
   const auto scheduled = Make(2);
-  Draw(2 * kMaxRows);
-  ExpectTheCpusBits(*scheduled, spec().MoeLayer(0), kMaxRows + 1);
+  Draw(2 * kScheduledRows);
+  ExpectTheCpusBits(*scheduled, spec().MoeLayer(0), kScheduledRows + 1);
   EXPECT_EQ(scheduled->counts().hits + scheduled->counts().misses, 0);
 }
 

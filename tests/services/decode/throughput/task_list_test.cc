@@ -155,7 +155,7 @@ TEST(TaskList, PagesBetweenTheOutputsOfMicroBatches) {
   }
 }
 
-double SecondsOf(const Task& task) {
+double UnitSeconds(const Task& task) {
   switch (task.kind) {
     case TaskKind::kLoadPage:
       return 1.0;
@@ -172,12 +172,14 @@ double SecondsOf(const Task& task) {
 
 TEST(TaskList, ForecastsTheOrderOfThePaper) {
   const StepShape shape{.layers = 6, .streamed = {0, 1, 2, 3, 4, 5}, .micro_batches = 4, .first_is_there = true};
-  const auto seconds = [&](BatchSchedule schedule) { return Forecast(ListTasks(schedule, shape), SecondsOf).seconds; };
+  const auto seconds = [&](BatchSchedule schedule) {
+    return Forecast(ListTasks(schedule, shape), UnitSeconds).seconds;
+  };
   EXPECT_LT(seconds(kCgoPipe), seconds(kS2));
   EXPECT_LT(seconds(kS2), seconds(kS3));
   EXPECT_LT(seconds(kCgoPipe), seconds(kS4));
   // 24 pages and 24 outputs: the link is always busy but at the beginning and the end.
-  const StepForecast best = Forecast(ListTasks(kCgoPipe, shape), SecondsOf);
+  const StepForecast best = Forecast(ListTasks(kCgoPipe, shape), UnitSeconds);
   EXPECT_NEAR(best.busy[static_cast<size_t>(Resource::kToDevice)], 24 * 1.1, 1e-9);
   EXPECT_LT(best.seconds, 24 * 1.1 + 3);
 }
@@ -185,7 +187,7 @@ TEST(TaskList, ForecastsTheOrderOfThePaper) {
 TEST(TaskList, ForecastsAListByHand) {
   const TaskList list = ListTasks(kS3, {.layers = 1, .streamed = {0}, .micro_batches = 1});
   // Page; pre-attention, offloading, host; outputs; the next step's page, beside post-attention.
-  const StepForecast forecast = Forecast(list, SecondsOf);
+  const StepForecast forecast = Forecast(list, UnitSeconds);
   EXPECT_NEAR(forecast.seconds, 0.1 + 0.1 + 0.8 + 0.1 + 1.0, 1e-9);
   EXPECT_NEAR(forecast.busy[static_cast<size_t>(Resource::kDevice)], 0.7, 1e-9);
   EXPECT_NEAR(forecast.busy[static_cast<size_t>(Resource::kToDevice)], 2.1, 1e-9);

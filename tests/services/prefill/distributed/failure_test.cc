@@ -12,8 +12,8 @@
 namespace moestro::prefill {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // The machine's clock, from the moment at which a test lets it go.
 class HeldClock final : public device::Clock {

@@ -24,7 +24,7 @@ TEST_F(DistributedParityTest, AnyRanksAndLengths) {
   for (const model::MlaForm form : kForms) {
     for (const int64_t count : {1, 63, 64, 65, 129, 200, 385, 520}) {
       for (int ranks = 1; ranks <= 4; ++ranks) {
-        SCOPED_TRACE(testing::Message() << count << " tokens on " << ranks << " ranks");
+        SCOPED_TRACE(::testing::Message() << count << " tokens on " << ranks << " ranks");
         ExpectAgrees(count, {.ranks = ranks, .form = form, .logits = std::min<int64_t>(count, model::kLogitRows)});
       }
     }
@@ -34,7 +34,7 @@ TEST_F(DistributedParityTest, AnyRanksAndLengths) {
 TEST_F(DistributedParityTest, StandardEp) {
   for (const int64_t count : {1, 65, 300}) {
     for (int ranks = 1; ranks <= 4; ++ranks) {
-      SCOPED_TRACE(testing::Message() << count << " tokens on " << ranks << " ranks");
+      SCOPED_TRACE(::testing::Message() << count << " tokens on " << ranks << " ranks");
       ExpectAgrees(count, {.ranks = ranks, .experts = ExpertParallelism::kStandard, .logits = 1});
     }
   }
@@ -50,8 +50,8 @@ TEST_F(DistributedParityTest, PeersHaveTheSameBits) {
         const std::vector<RankReport> through_host = reports_;
         ranks.peers = true;
         const Outcome outcome = Distributed(300, ranks);
-        SCOPED_TRACE(testing::Message() << testing::PrintToString(shares) << ", " << Name(experts) << ", " << cached
-                                        << " cached");
+        SCOPED_TRACE(::testing::Message()
+                     << ::testing::PrintToString(shares) << ", " << Name(experts) << ", " << cached << " cached");
         ASSERT_TRUE(outcome.status.ok()) << outcome.status;
         EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits));
         EXPECT_EQ(outcome.kv, expected.kv);
@@ -69,7 +69,7 @@ TEST_F(DistributedParityTest, AfterWhatIsCached) {
   for (const model::MlaForm form : kForms) {
     for (const int64_t cached : {1, 64, 100, 191}) {
       for (const int ranks : {1, 2, 3}) {
-        SCOPED_TRACE(testing::Message() << cached << " tokens cached, " << ranks << " ranks");
+        SCOPED_TRACE(::testing::Message() << cached << " tokens cached, " << ranks << " ranks");
         ExpectAgrees(400, {.ranks = ranks, .form = form, .cached = cached});
       }
     }
@@ -81,8 +81,8 @@ TEST_F(DistributedParityTest, UnequalShares) {
   for (const std::vector<int64_t>& shares : {std::vector<int64_t>{3, 2}, {1, 3}, {1, 1000}, {5, 2, 1}, {1, 7, 2}}) {
     for (const ExpertParallelism experts : kExperts) {
       for (const int64_t count : {5, 129, 520}) {
-        SCOPED_TRACE(testing::Message() << testing::PrintToString(shares) << ", " << Name(experts) << ", " << count
-                                        << " tokens");
+        SCOPED_TRACE(::testing::Message()
+                     << ::testing::PrintToString(shares) << ", " << Name(experts) << ", " << count << " tokens");
         ExpectAgrees(count, {.ranks = static_cast<int>(shares.size()),
                              .experts = experts,
                              .logits = std::min<int64_t>(count, model::kLogitRows),
@@ -91,7 +91,7 @@ TEST_F(DistributedParityTest, UnequalShares) {
     }
     for (const model::MlaForm form : kForms) {
       for (const int64_t cached : {64, 100}) {
-        SCOPED_TRACE(testing::Message() << testing::PrintToString(shares) << ", " << cached << " tokens cached");
+        SCOPED_TRACE(::testing::Message() << ::testing::PrintToString(shares) << ", " << cached << " tokens cached");
         ExpectAgrees(400, {.ranks = static_cast<int>(shares.size()), .form = form, .cached = cached, .shares = shares});
       }
     }
@@ -119,7 +119,7 @@ TEST_F(DistributedParityTest, LogitsOfEveryRow) {
   for (const model::MlaForm form : kForms) {
     for (const ExpertParallelism experts : kExperts) {
       for (const int ranks : {1, 2, 3}) {
-        SCOPED_TRACE(testing::Message() << ranks << " ranks, " << Name(experts));
+        SCOPED_TRACE(::testing::Message() << ranks << " ranks, " << Name(experts));
         std::vector<float> residuals(300 * spec().hidden_size);
         const Ranks setting{.ranks = ranks, .experts = experts, .form = form, .logits = 0};
         const Outcome outcome = Distributed(300, setting, model::NeverInterrupted, {.residuals = residuals});
@@ -136,7 +136,7 @@ TEST_F(DistributedParityTest, LogitsOfEveryRow) {
 TEST_F(DistributedParityTest, AnyTile) {
   for (const model::MlaForm form : kForms) {
     for (const int64_t tile : {1, 31, 64, 200}) {
-      SCOPED_TRACE(testing::Message() << "tiles of " << tile);
+      SCOPED_TRACE(::testing::Message() << "tiles of " << tile);
       ExpectAgrees(150, {.ranks = 2, .form = form, .tile_rows = tile});
     }
   }
@@ -182,7 +182,7 @@ TEST_F(AnyExpertsTest, Agree) {
   for (const ExpertParallelism experts : kExperts) {
     for (const int ranks : {2, 3}) {
       for (const int64_t count : {5, 300}) {
-        SCOPED_TRACE(testing::Message() << Name(experts) << ", " << count << " tokens");
+        SCOPED_TRACE(::testing::Message() << Name(experts) << ", " << count << " tokens");
         const int64_t logits = std::min<int64_t>(count, model::kLogitRows);
         ExpectAgrees(count, {.ranks = ranks, .experts = experts, .logits = logits}, /*other_choices=*/1);
       }
@@ -227,7 +227,7 @@ class FewExpertsTest : public DistributedTest {
 TEST_F(FewExpertsTest, AllTokensToOneRanksExperts) {
   for (const ExpertParallelism experts : kExperts) {
     for (const int ranks : {2, 3, 4}) {
-      SCOPED_TRACE(testing::Message() << Name(experts) << ", " << ranks << " ranks");
+      SCOPED_TRACE(::testing::Message() << Name(experts) << ", " << ranks << " ranks");
       ExpectAgrees(200, {.ranks = ranks, .experts = experts});
     }
   }
@@ -276,7 +276,7 @@ TEST_F(GroupedDistributedTest, Agree) {
   for (const ExpertParallelism experts : kExperts) {
     for (const int ranks : {1, 2, 3, 4}) {
       for (const int64_t count : {3, 170, 257}) {
-        SCOPED_TRACE(testing::Message() << Name(experts) << ", " << ranks << " ranks, " << count << " tokens");
+        SCOPED_TRACE(::testing::Message() << Name(experts) << ", " << ranks << " ranks, " << count << " tokens");
         ExpectAgrees(count, {.ranks = ranks, .experts = experts, .logits = std::min<int64_t>(count, 4)});
       }
     }

@@ -37,7 +37,7 @@ TEST(RevocablePagesTest, NobodyPassesWhenItIsShut) {
   std::vector<uint8_t> row(8, 1);
   EXPECT_TRUE(absl::IsCancelled(revocable.Write(0, {0, 1}, row.data())));
   EXPECT_TRUE(absl::IsCancelled(revocable.Read(0, {0, 1}, row.data())));
-  EXPECT_THAT(pool, testing::Each(0));
+  EXPECT_THAT(pool, ::testing::Each(0));
   EXPECT_EQ(revocable.pages().capacity(), 8);
 }
 

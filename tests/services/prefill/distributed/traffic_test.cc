@@ -35,7 +35,7 @@ TEST_F(TrafficTest, RingAndSmallEp) {
       ASSERT_TRUE(Distributed(count, {.ranks = ranks, .logits = 1, .shares = shares}).status.ok());
       const std::vector<int64_t> rows = RowsOf(ZigZagSplit(0, count, ProportionalParts(shares)));
       for (int rank = 0; rank < ranks; ++rank) {
-        SCOPED_TRACE(testing::Message() << count << " tokens, rank " << rank << " of " << ranks);
+        SCOPED_TRACE(::testing::Message() << count << " tokens, rank " << rank << " of " << ranks);
         const roofline::LinkTraffic ring = roofline::RingTraffic(spec().kv_dim(), rows, rank);
         EXPECT_EQ(Counted(rank, Operation::kRing).sent_bytes, spec().num_layers * ring.sent);
         EXPECT_EQ(Counted(rank, Operation::kRing).received_bytes, spec().num_layers * ring.received);

@@ -11,11 +11,11 @@ namespace {
 
 using ::testing::StartsWith;
 
-absl::StatusOr<text::Chat> Read(const std::string& body) {
+absl::StatusOr<text::Chat> ReadAnthropic(const std::string& body) {
   return ReadAnthropicChat(nlohmann::json::parse(body), body);
 }
 
-ToolChoice ChoiceOf(const std::string& choice) {
+ToolChoice AnthropicChoice(const std::string& choice) {
   const nlohmann::json body = nlohmann::json::parse("{\"tool_choice\": " + choice + "}");
   absl::Status status;
   text::JsonFields fields(body, "", &status);
@@ -24,10 +24,10 @@ ToolChoice ChoiceOf(const std::string& choice) {
   return read;
 }
 
-std::string ErrorOf(const std::string& body) { return std::string(Read(body).status().message()); }
+std::string AnthropicError(const std::string& body) { return std::string(ReadAnthropic(body).status().message()); }
 
 TEST(AnthropicFieldsTest, ReadsEveryKindOfBlock) {
-  const auto chat = Read(R"({"system": [{"type": "text", "text": "be"}, {"type": "text", "text": "brief"}],
+  const auto chat = ReadAnthropic(R"({"system": [{"type": "text", "text": "be"}, {"type": "text", "text": "brief"}],
     "messages": [
       {"role": "user", "content": "hi"},
       {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "x"},
@@ -55,7 +55,7 @@ TEST(AnthropicFieldsTest, ReadsEveryKindOfBlock) {
 }
 
 TEST(AnthropicFieldsTest, TheSystemMaySpeakInBetween) {
-  const auto chat = Read(R"({"messages": [{"role": "user", "content": "x"},
+  const auto chat = ReadAnthropic(R"({"messages": [{"role": "user", "content": "x"},
     {"role": "system", "content": [{"type": "text", "text": "be"}, {"type": "text", "text": "brief"}]}]})");
   ASSERT_TRUE(chat.ok()) << chat.status();
   ASSERT_EQ(chat->messages.size(), 2u);
@@ -66,51 +66,54 @@ TEST(AnthropicFieldsTest, TheSystemMaySpeakInBetween) {
 TEST(AnthropicFieldsTest, ToolsBecomeFunctionsAndKeepTheOrderOfTheirKeys) {
   const std::string tools = R"("tools": [{"name": "f", "input_schema": {"z": 1, "a": 2}, "description": "d"}])";
   const std::string head = R"({"messages": [{"role": "user", "content": "x"}], )";
-  const auto chat = Read(head + tools + "}");
+  const auto chat = ReadAnthropic(head + tools + "}");
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->tools,
             R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"z":1,"a":2}}}])");
-  EXPECT_EQ(Read(head + tools + R"(, "tool_choice": {"type": "none"}})")->tools, "");
-  EXPECT_EQ(Read(head + tools + R"(, "tool_choice": {"type": "any"}})")->tools, Read(head + tools + "}")->tools);
+  EXPECT_EQ(ReadAnthropic(head + tools + R"(, "tool_choice": {"type": "none"}})")->tools, "");
+  EXPECT_EQ(ReadAnthropic(head + tools + R"(, "tool_choice": {"type": "any"}})")->tools,
+            ReadAnthropic(head + tools + "}")->tools);
 }
 
 TEST(AnthropicFieldsTest, ThinkingIsOffUnlessAskedFor) {
   const std::string head = R"({"messages": [{"role": "user", "content": "x"}])";
-  const auto plain = Read(head + "}");
+  const auto plain = ReadAnthropic(head + "}");
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->template_flags, R"({"enable_thinking":false,"thinking":false})");
-  const auto thinks = Read(head + R"(, "thinking": {"type": "enabled", "budget_tokens": 1024}})");
+  const auto thinks = ReadAnthropic(head + R"(, "thinking": {"type": "enabled", "budget_tokens": 1024}})");
   ASSERT_TRUE(thinks.ok()) << thinks.status();
   EXPECT_EQ(thinks->template_flags, R"({"enable_thinking":true,"thinking":true})");
 }
 
 TEST(AnthropicFieldsTest, ErrorsBeginWithThePath) {
-  EXPECT_THAT(ErrorOf("{}"), StartsWith("messages: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": []})"), StartsWith("messages: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [5]})"), StartsWith("messages[0]: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user"}]})"), StartsWith("messages[0].content: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "tool", "content": "x"}]})"), StartsWith("messages[0].role: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"type": "tool_use", "name": "f"}]}]})"),
+  EXPECT_THAT(AnthropicError("{}"), StartsWith("messages: "));
+  EXPECT_THAT(AnthropicError(R"({"messages": []})"), StartsWith("messages: "));
+  EXPECT_THAT(AnthropicError(R"({"messages": [5]})"), StartsWith("messages[0]: "));
+  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user"}]})"), StartsWith("messages[0].content: "));
+  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "tool", "content": "x"}]})"), StartsWith("messages[0].role: "));
+  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": [{"type": "tool_use", "name": "f"}]}]})"),
               StartsWith("messages[0].content[0].type: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"input_schema": {}}]})"),
+  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"input_schema": {}}]})"),
               StartsWith("tools[0].name: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"text": "x"}]}]})"),
+  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": [{"text": "x"}]}]})"),
               StartsWith("messages[0].content[0].type: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]})"),
+  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]})"),
               StartsWith("messages[0].content[0].text: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
+  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
               StartsWith("messages[0].content[0].type: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]})"),
+  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]})"),
               StartsWith("messages[0].content[0].tool_use_id: "));
   EXPECT_THAT(
-      ErrorOf(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "bash_20250124", "name": "b"}]})"),
+      AnthropicError(
+          R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "bash_20250124", "name": "b"}]})"),
       StartsWith("tools[0].type: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": "x"}], "system": [{"type": "image"}]})"),
+  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": "x"}], "system": [{"type": "image"}]})"),
               StartsWith("system[0].type: "));
 }
 
 TEST(AnthropicFieldsTest, EffortIsAVariableOfTheTemplate) {
-  const auto chat = Read(R"({"messages": [{"role": "user", "content": "x"}], "output_config": {"effort": "low"}})");
+  const auto chat =
+      ReadAnthropic(R"({"messages": [{"role": "user", "content": "x"}], "output_config": {"effort": "low"}})");
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->template_flags, R"({"enable_thinking":false,"reasoning_effort":"low","thinking":false})");
 }
@@ -118,28 +121,29 @@ TEST(AnthropicFieldsTest, EffortIsAVariableOfTheTemplate) {
 TEST(AnthropicFieldsTest, OnlyThoughtsMayBeCleared) {
   const std::string head = R"({"messages": [{"role": "user", "content": "x"}], "context_management": )";
   for (const char* fine : {"null", "{}", R"({"edits": []})", R"({"edits": [{"type": "clear_thinking_20251015"}]})"}) {
-    EXPECT_TRUE(Read(head + fine + "}").ok()) << fine;
+    EXPECT_TRUE(ReadAnthropic(head + fine + "}").ok()) << fine;
   }
   for (const auto& [refused, field] : {std::pair(R"({"edits": [{"type": "clear_tool_uses_20250919"}]})", "[0].type: "),
                                        {R"({"edits": [1]})", "[0]: "},
                                        {R"({"edits": "all"})", ": "}}) {
-    EXPECT_THAT(ErrorOf(head + refused + "}"), StartsWith(std::string("context_management.edits") + field)) << refused;
+    EXPECT_THAT(AnthropicError(head + refused + "}"), StartsWith(std::string("context_management.edits") + field))
+        << refused;
   }
-  EXPECT_THAT(ErrorOf(R"({"messages": [], "mcp_servers": [{"url": "x"}]})"), StartsWith("mcp_servers: "));
+  EXPECT_THAT(AnthropicError(R"({"messages": [], "mcp_servers": [{"url": "x"}]})"), StartsWith("mcp_servers: "));
 }
 
 TEST(AnthropicFieldsTest, ChoosesTools) {
-  EXPECT_FALSE(ChoiceOf("null").forced);
-  EXPECT_FALSE(ChoiceOf(R"({"type": "auto"})").forced);
-  EXPECT_TRUE(ChoiceOf(R"({"type": "none"})").none);
-  EXPECT_TRUE(ChoiceOf(R"({"type": "any"})").several);
-  EXPECT_TRUE(ChoiceOf(R"({"type": "any"})").forced);
-  const ToolChoice one = ChoiceOf(R"({"type": "tool", "name": "f", "disable_parallel_tool_use": true})");
+  EXPECT_FALSE(AnthropicChoice("null").forced);
+  EXPECT_FALSE(AnthropicChoice(R"({"type": "auto"})").forced);
+  EXPECT_TRUE(AnthropicChoice(R"({"type": "none"})").none);
+  EXPECT_TRUE(AnthropicChoice(R"({"type": "any"})").several);
+  EXPECT_TRUE(AnthropicChoice(R"({"type": "any"})").forced);
+  const ToolChoice one = AnthropicChoice(R"({"type": "tool", "name": "f", "disable_parallel_tool_use": true})");
   EXPECT_TRUE(one.forced && !one.several);
   EXPECT_EQ(one.names, std::vector<std::string>{"f"});
   const std::string head = R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": )";
-  EXPECT_THAT(ErrorOf(head + R"({"type": "tool"}})"), StartsWith("tool_choice.name: "));
-  EXPECT_THAT(ErrorOf(head + R"({"type": "some"}})"), StartsWith("tool_choice.type: "));
+  EXPECT_THAT(AnthropicError(head + R"({"type": "tool"}})"), StartsWith("tool_choice.name: "));
+  EXPECT_THAT(AnthropicError(head + R"({"type": "some"}})"), StartsWith("tool_choice.type: "));
 }
 
 }  // namespace

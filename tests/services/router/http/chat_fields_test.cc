@@ -12,12 +12,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-absl::StatusOr<text::Chat> Read(const std::string& body) { return ReadChat(nlohmann::json::parse(body), body); }
+absl::StatusOr<text::Chat> ReadBody(const std::string& body) { return ReadChat(nlohmann::json::parse(body), body); }
 
-std::string ErrorOf(const std::string& body) { return std::string(Read(body).status().message()); }
+std::string BodyError(const std::string& body) { return std::string(ReadBody(body).status().message()); }
 
 TEST(ChatFieldsTest, ReadsEveryKindOfMessage) {
-  const auto chat = Read(R"({"messages": [
+  const auto chat = ReadBody(R"({"messages": [
     {"role": "developer", "content": "be brief"},
     {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "me"},
     {"role": "assistant", "content": null, "reasoning_content": "hm",
@@ -38,15 +38,15 @@ TEST(ChatFieldsTest, ReadsEveryKindOfMessage) {
 
 TEST(ChatFieldsTest, ToolsKeepTheOrderOfTheirKeys) {
   const auto chat =
-      Read(R"({"messages": [], "tools": [{"type": "function", "function": {"z": 1, "name": "f", "a": "]}\"" }}]})");
+      ReadBody(R"({"messages": [], "tools": [{"type": "function", "function": {"z": 1, "name": "f", "a": "]}\"" }}]})");
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"z": 1, "name": "f", "a": "]}\"" }}])");
-  const auto none = Read(R"({"messages": [], "tools": [{"function": {"name": "f"}}], "tool_choice": "none"})");
+  const auto none = ReadBody(R"({"messages": [], "tools": [{"function": {"name": "f"}}], "tool_choice": "none"})");
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->tools, "");
 }
 
-ToolChoice ChoiceOf(const std::string& text) {
+ToolChoice ToolChoiceOf(const std::string& text) {
   const nlohmann::json body = nlohmann::json::parse(text);
   absl::Status status;
   text::JsonFields fields(body, "", &status);
@@ -57,32 +57,33 @@ ToolChoice ChoiceOf(const std::string& text) {
 
 TEST(ChatFieldsTest, ChoosesTools) {
   for (const char* text : {"{}", R"({"tool_choice": null})", R"({"tool_choice": "auto"})"}) {
-    EXPECT_FALSE(ChoiceOf(text).forced || ChoiceOf(text).none);
-    EXPECT_TRUE(ChoiceOf(text).several);
+    EXPECT_FALSE(ToolChoiceOf(text).forced || ToolChoiceOf(text).none);
+    EXPECT_TRUE(ToolChoiceOf(text).several);
   }
-  EXPECT_TRUE(ChoiceOf(R"({"tool_choice": "none"})").none);
-  const ToolChoice required = ChoiceOf(R"({"tool_choice": "required", "parallel_tool_calls": false})");
+  EXPECT_TRUE(ToolChoiceOf(R"({"tool_choice": "none"})").none);
+  const ToolChoice required = ToolChoiceOf(R"({"tool_choice": "required", "parallel_tool_calls": false})");
   EXPECT_TRUE(required.forced && !required.several);
   EXPECT_TRUE(required.names.empty());
   for (const char* function : {R"("function": {"name": "f"})", R"("name": "f")"}) {
-    const ToolChoice named = ChoiceOf(std::string(R"({"tool_choice": {"type": "function", )") + function + "}}");
+    const ToolChoice named = ToolChoiceOf(std::string(R"({"tool_choice": {"type": "function", )") + function + "}}");
     EXPECT_TRUE(named.forced);
     EXPECT_EQ(named.names, std::vector<std::string>{"f"});
   }
-  EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": [], "tool_choice": "always"})"), StartsWith("tool_choice: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": [], "tool_choice": {"type": "function"}})"),
+  EXPECT_THAT(BodyError(R"({"messages": [], "tools": [], "tool_choice": "always"})"), StartsWith("tool_choice: "));
+  EXPECT_THAT(BodyError(R"({"messages": [], "tools": [], "tool_choice": {"type": "function"}})"),
               StartsWith("tool_choice.name: "));
   EXPECT_TRUE(absl::IsUnimplemented(
-      Read(R"({"messages": [], "tools": [], "tool_choice": {"type": "custom", "name": "f"}})").status()));
+      ReadBody(R"({"messages": [], "tools": [], "tool_choice": {"type": "custom", "name": "f"}})").status()));
 }
 
 TEST(ChatFieldsTest, AllowsSomeOfTheTools) {
   const std::vector<std::string> names{"f", "g"};
-  const ToolChoice chat = ChoiceOf(R"({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required",
+  const ToolChoice chat =
+      ToolChoiceOf(R"({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required",
       "tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}]}}})");
   EXPECT_TRUE(chat.forced);
   EXPECT_EQ(chat.names, names);
-  const ToolChoice responses = ChoiceOf(R"({"tool_choice": {"type": "allowed_tools", "mode": "auto",
+  const ToolChoice responses = ToolChoiceOf(R"({"tool_choice": {"type": "allowed_tools", "mode": "auto",
       "tools": [{"type": "function", "name": "f"}, {"type": "function", "name": "g"}]}})");
   EXPECT_FALSE(responses.forced || responses.none);
   EXPECT_EQ(responses.names, names);
@@ -92,39 +93,39 @@ TEST(ChatFieldsTest, AllowsSomeOfTheTools) {
                                    {R"("mode": "auto", "tools": [{"name": "f"}, {"name": 1}])", "tools[1].name: "},
                                    {R"("mode": "auto")", "tools: "},
                                    {R"("mode": 1, "tools": [{"name": "f"}])", "mode: "}}) {
-    EXPECT_THAT(
-        ErrorOf(std::string(R"({"messages": [], "tools": [], "tool_choice": {"type": "allowed_tools", )") + bad + "}}"),
-        StartsWith(std::string("tool_choice.") + field))
+    EXPECT_THAT(BodyError(std::string(R"({"messages": [], "tools": [], "tool_choice": {"type": "allowed_tools", )") +
+                          bad + "}}"),
+                StartsWith(std::string("tool_choice.") + field))
         << bad;
   }
 }
 
 TEST(ChatFieldsTest, FlagsOfTheTemplate) {
-  const auto chat = Read(R"({"messages": [], "chat_template_kwargs": {"a": true}, "reasoning_effort": "none"})");
+  const auto chat = ReadBody(R"({"messages": [], "chat_template_kwargs": {"a": true}, "reasoning_effort": "none"})");
   ASSERT_TRUE(chat.ok());
   EXPECT_EQ(chat->template_flags, R"({"a":true,"enable_thinking":false,"reasoning_effort":"none"})");
-  EXPECT_EQ(Read(R"({"messages": []})")->template_flags, "");
+  EXPECT_EQ(ReadBody(R"({"messages": []})")->template_flags, "");
 }
 
 TEST(ChatFieldsTest, ErrorsBeginWithThePath) {
-  EXPECT_THAT(ErrorOf("{}"), StartsWith("messages: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": "hi"})"), StartsWith("messages: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": ["hi"]})"), StartsWith("messages[0]: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"content": "a"}]})"), StartsWith("messages[0].role: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": 5}]})"), StartsWith("messages[0].role: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": 5}]})"), StartsWith("messages[0].content: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": 1}}]}]})"),
+  EXPECT_THAT(BodyError("{}"), StartsWith("messages: "));
+  EXPECT_THAT(BodyError(R"({"messages": "hi"})"), StartsWith("messages: "));
+  EXPECT_THAT(BodyError(R"({"messages": ["hi"]})"), StartsWith("messages[0]: "));
+  EXPECT_THAT(BodyError(R"({"messages": [{"content": "a"}]})"), StartsWith("messages[0].role: "));
+  EXPECT_THAT(BodyError(R"({"messages": [{"role": 5}]})"), StartsWith("messages[0].role: "));
+  EXPECT_THAT(BodyError(R"({"messages": [{"role": "user", "content": 5}]})"), StartsWith("messages[0].content: "));
+  EXPECT_THAT(BodyError(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": 1}}]}]})"),
               StartsWith("messages[0].tool_calls[0].function.name: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "user", "content": [{"text": "a"}, {"text": 5}]}]})"),
+  EXPECT_THAT(BodyError(R"({"messages": [{"role": "user", "content": [{"text": "a"}, {"text": 5}]}]})"),
               StartsWith("messages[0].content[1].text: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": {}})"), StartsWith("tools: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [], "tools": [{"function": {"name": "f", "parameters": 5}}]})"),
+  EXPECT_THAT(BodyError(R"({"messages": [], "tools": {}})"), StartsWith("tools: "));
+  EXPECT_THAT(BodyError(R"({"messages": [], "tools": [{"function": {"name": "f", "parameters": 5}}]})"),
               StartsWith("tools[0].function.parameters: "));
-  EXPECT_THAT(ErrorOf(R"({"messages": [], "chat_template_kwargs": 1})"), StartsWith("chat_template_kwargs: "));
+  EXPECT_THAT(BodyError(R"({"messages": [], "chat_template_kwargs": 1})"), StartsWith("chat_template_kwargs: "));
 }
 
 TEST(ChatFieldsTest, FunctionsAreTheOlderFormOfTools) {
-  const auto chat = Read(R"({"functions": [{"name": "f", "z": 1, "a": 2}, {"name": "g"}], "messages": [
+  const auto chat = ReadBody(R"({"functions": [{"name": "f", "z": 1, "a": 2}, {"name": "g"}], "messages": [
     {"role": "user", "content": "x"},
     {"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}},
     {"role": "function", "name": "f", "content": "3"}]})");
@@ -134,25 +135,25 @@ TEST(ChatFieldsTest, FunctionsAreTheOlderFormOfTools) {
   ASSERT_EQ(chat->messages[1].tool_calls.size(), 1u);
   EXPECT_EQ(chat->messages[1].tool_calls[0].name, "f");
   EXPECT_EQ(chat->messages[2].role, "tool");
-  EXPECT_EQ(Read(R"({"messages": [], "functions": [{"name": "f"}], "function_call": "none"})")->tools, "");
+  EXPECT_EQ(ReadBody(R"({"messages": [], "functions": [{"name": "f"}], "function_call": "none"})")->tools, "");
   for (const auto& [wrong, field] : {std::pair(R"("functions": {})", "functions: "),
                                      {R"("functions": [1])", "functions[0]: "},
                                      {R"("functions": [], "tools": [])", "functions: "},
                                      {R"("functions": [], "tool_choice": "auto")", "functions: "}}) {
-    EXPECT_THAT(ErrorOf(std::string(R"({"messages": [], )") + wrong + "}"), StartsWith(field));
+    EXPECT_THAT(BodyError(std::string(R"({"messages": [], )") + wrong + "}"), StartsWith(field));
   }
   for (const auto& [wrong, field] :
        {std::pair(R"("required")", "function_call: "), {"{}", "function_call.name: "}, {"5", "function_call: "}}) {
-    EXPECT_THAT(ErrorOf(std::string(R"({"messages": [], "functions": [], "function_call": )") + wrong + "}"),
+    EXPECT_THAT(BodyError(std::string(R"({"messages": [], "functions": [], "function_call": )") + wrong + "}"),
                 StartsWith(field))
         << wrong;
   }
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "assistant", "function_call": {}}]})"),
+  EXPECT_THAT(BodyError(R"({"messages": [{"role": "assistant", "function_call": {}}]})"),
               StartsWith("messages[0].function_call.name: "));
 }
 
 TEST(ChatFieldsTest, CallsWithoutIdsGetThoseThatKimiWrites) {
-  const auto chat = Read(R"({"messages": [
+  const auto chat = ReadBody(R"({"messages": [
     {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
     {"role": "function", "name": "f", "content": "1"},
     {"role": "assistant", "tool_calls": [{"id": "mine", "function": {"name": "g"}}]},
@@ -174,7 +175,7 @@ TEST(ChatFieldsTest, CallsWithoutIdsGetThoseThatKimiWrites) {
 }
 
 TEST(ChatFieldsTest, ARefusalIsWhatTheAssistantSaid) {
-  const auto chat = Read(R"({"messages": [{"role": "assistant", "content": null, "refusal": "I will not."},
+  const auto chat = ReadBody(R"({"messages": [{"role": "assistant", "content": null, "refusal": "I will not."},
     {"role": "assistant", "content": [{"type": "refusal", "refusal": "Nor that."}]}]})");
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->messages[0].content, "I will not.");
@@ -192,12 +193,13 @@ TEST(ChatFieldsTest, ChoosesAFunction) {
 }
 
 TEST(ChatFieldsTest, SpokenMessagesAreRefusedByName) {
-  EXPECT_THAT(ErrorOf(R"({"messages": [{"role": "assistant", "audio": {"id": "a"}}]})"),
+  EXPECT_THAT(BodyError(R"({"messages": [{"role": "assistant", "audio": {"id": "a"}}]})"),
               StartsWith("messages[0].audio: "));
 }
 
 TEST(ChatFieldsTest, ImagesAreRefusedByName) {
-  const auto chat = Read(R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})");
+  const auto chat =
+      ReadBody(R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})");
   EXPECT_TRUE(absl::IsUnimplemented(chat.status()));
   EXPECT_THAT(std::string(chat.status().message()), HasSubstr("image_url"));
 }

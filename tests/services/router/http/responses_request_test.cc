@@ -11,14 +11,14 @@ namespace {
 
 using ::testing::StartsWith;
 
-absl::StatusOr<text::Chat> Read(const std::string& body) {
+absl::StatusOr<text::Chat> ReadResponses(const std::string& body) {
   return ReadResponsesChat(nlohmann::json::parse(body), body);
 }
 
-std::string ErrorOf(const std::string& body) { return std::string(Read(body).status().message()); }
+std::string ResponsesError(const std::string& body) { return std::string(ReadResponses(body).status().message()); }
 
 TEST(ResponsesRequestTest, ItemsBecomeMessages) {
-  const auto chat = Read(R"({"instructions": "be brief", "input": [
+  const auto chat = ReadResponses(R"({"instructions": "be brief", "input": [
     {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
     {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
     {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look.", "annotations": []}]},
@@ -46,7 +46,8 @@ TEST(ResponsesRequestTest, ItemsBecomeMessages) {
 }
 
 TEST(ResponsesRequestTest, ThoughtsWithoutAnAnswerAreDropped) {
-  const auto chat = Read(R"({"input": [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
+  const auto chat =
+      ReadResponses(R"({"input": [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
     {"role": "user", "content": "go on"}, {"role": "assistant", "content": "yes"}]})");
   ASSERT_TRUE(chat.ok()) << chat.status();
   ASSERT_EQ(chat->messages.size(), 2u);
@@ -55,7 +56,7 @@ TEST(ResponsesRequestTest, ThoughtsWithoutAnAnswerAreDropped) {
 }
 
 TEST(ResponsesRequestTest, ToolsBecomeThoseOfChats) {
-  const auto chat = Read(R"({"input": "x", "reasoning": {"effort": "low"}, "tools": [
+  const auto chat = ReadResponses(R"({"input": "x", "reasoning": {"effort": "low"}, "tools": [
     {"type": "function", "parameters": {"z": 1, "a": 2}, "name": "f", "defer_loading": true}]})");
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}])");
@@ -74,7 +75,7 @@ TEST(ResponsesRequestTest, ErrorsBeginWithThePath) {
         {R"({"input": "x", "tools": [{"type": "function", "name": "f"}, {"type": "custom"}]})", "tools[1].type: "},
         {R"({"input": "x", "tools": [{"type": "function"}]})", "tools[0].name: "},
         {R"({"input": "x", "conversation": "c"})", "conversation: "}}) {
-    EXPECT_THAT(ErrorOf(body), StartsWith(field)) << body;
+    EXPECT_THAT(ResponsesError(body), StartsWith(field)) << body;
   }
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ModelBoard::ModelPtr Model(const std::string& fingerprint) {
+ModelBoard::ModelPtr LoadedModel(const std::string& fingerprint) {
   auto model = std::make_shared<ServedModel>();
   model->fingerprint = fingerprint;
   return model;
@@ -18,7 +18,7 @@ TEST(ModelBoardTest, SaysWhatItWaitsFor) {
   ModelBoard board;
   board.SetProblem("weight store: connection refused");
   EXPECT_THAT(std::string(board.Described().status().message()), HasSubstr("connection refused"));
-  board.SetModel(Model("a"));
+  board.SetModel(LoadedModel("a"));
   EXPECT_TRUE(board.Described().ok());
   board.SetProgress(42, 100);
   EXPECT_TRUE(absl::IsUnavailable(board.Ready().status()));
@@ -29,7 +29,7 @@ TEST(ModelBoardTest, SaysWhatItWaitsFor) {
 
 TEST(ModelBoardTest, AStoreThatGoesAwayChangesNothing) {
   ModelBoard board;
-  board.SetModel(Model("a"));
+  board.SetModel(LoadedModel("a"));
   board.SetReady();
   board.SetProblem("gone");
   board.SetProgress(0, 100);
@@ -38,10 +38,10 @@ TEST(ModelBoardTest, AStoreThatGoesAwayChangesNothing) {
 
 TEST(ModelBoardTest, AnotherModelMustLoadFirst) {
   ModelBoard board;
-  board.SetModel(Model("a"));
+  board.SetModel(LoadedModel("a"));
   board.SetReady();
   const auto held = *board.Ready();
-  board.SetModel(Model("b"));
+  board.SetModel(LoadedModel("b"));
   EXPECT_FALSE(board.Ready().ok());
   EXPECT_EQ(held->fingerprint, "a");
   EXPECT_EQ(board.fingerprint(), "b");

@@ -25,7 +25,7 @@ struct Source {
   std::vector<uint8_t> rows;
 };
 
-Source InBlocks(DType type, weights::TensorLayout layout, int64_t rows, int64_t cols) {
+Source LayerInBlocks(DType type, weights::TensorLayout layout, int64_t rows, int64_t cols) {
   const std::string name =
       std::string(layout == weights::TensorLayout::kPacked ? "packed." : "rows.") + DTypeName(type);
   return {{name, type, layout, rows, cols, false}, RandomBlocks(type, rows, cols, static_cast<uint32_t>(type))};
@@ -54,8 +54,8 @@ TEST(PackBlocks, EveryFormatInBothLayouts) {
   std::vector<Source> sources;
   for (const DType type : testing::kBlockFormats) {
     const BlockFormat format = FormatOf(type);
-    sources.push_back(InBlocks(type, weights::TensorLayout::kPacked, 130, 20 * format.block + format.row_block));
-    sources.push_back(InBlocks(type, weights::TensorLayout::kRowMajor, 70, 3 * format.row_block));
+    sources.push_back(LayerInBlocks(type, weights::TensorLayout::kPacked, 130, 20 * format.block + format.row_block));
+    sources.push_back(LayerInBlocks(type, weights::TensorLayout::kRowMajor, 70, 3 * format.row_block));
   }
   std::ranges::sort(sources, {}, [](const Source& source) { return source.plan.name; });
   const testing::TempDir dir;
@@ -86,7 +86,7 @@ TEST(PackBlocks, BadScalesAreNamed) {
   for (const DType type : testing::kBlockFormats) {
     for (const auto layout : {weights::TensorLayout::kPacked, weights::TensorLayout::kRowMajor}) {
       const BlockFormat format = FormatOf(type);
-      Source source = InBlocks(type, layout, 67, 2 * format.block);
+      Source source = LayerInBlocks(type, layout, 67, 2 * format.block);
       std::vector<int64_t> places = testing::HalvesOf(type);
       if (places.empty()) places.push_back(HasZeroPoints(type) ? 2 : -1);  // MXFP4's byte 0
       const auto last_block = source.rows.end() - format.row_block_bytes;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string ReadFile(const fs::path& path) {
+std::string FileBytes(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -46,7 +46,7 @@ class GoldenChecksumTest : public ::testing::TestWithParam<Made> {};
 
 TEST_P(GoldenChecksumTest, GoldenLogitsBelongToThisGenerator) {
   const fs::path golden = GetParam().golden;
-  const nlohmann::json manifest = nlohmann::json::parse(ReadFile(golden / "manifest.json"));
+  const nlohmann::json manifest = nlohmann::json::parse(FileBytes(golden / "manifest.json"));
   const fs::path model = fs::path(::testing::TempDir()) / ("golden_checksum_model-" + std::to_string(getpid()));
   fs::remove_all(model);
   ASSERT_TRUE(MakeModel({.preset = GetParam().preset, .out_dir = model.string()}, nullptr).ok());
@@ -56,13 +56,13 @@ TEST_P(GoldenChecksumTest, GoldenLogitsBelongToThisGenerator) {
   }
   std::ranges::sort(shards);
   uint32_t crc = 0;
-  for (const fs::path& shard : shards) crc = Crc32(crc, ReadFile(shard));
-  const nlohmann::json tokenizer = nlohmann::json::parse(ReadFile(model / "tokenizer.json"));
+  for (const fs::path& shard : shards) crc = Crc32(crc, FileBytes(shard));
+  const nlohmann::json tokenizer = nlohmann::json::parse(FileBytes(model / "tokenizer.json"));
   fs::remove_all(model);
   const char* remedy = "make the golden files again: tests/golden/README.md says how";
   EXPECT_EQ(manifest["checkpoint"]["crc32"], crc) << remedy;
   for (const nlohmann::json& name : manifest["cases"]) {
-    const nlohmann::json golden_case = nlohmann::json::parse(ReadFile(golden / name.get<std::string>()));
+    const nlohmann::json golden_case = nlohmann::json::parse(FileBytes(golden / name.get<std::string>()));
     EXPECT_EQ(golden_case["checkpoint"], manifest["checkpoint"]) << name << ": " << remedy;
     EXPECT_EQ(golden_case["token_count"], tokenizer["added_tokens"].back()["id"].get<int>() + 1) << remedy;
   }
