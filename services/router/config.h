@@ -3,6 +3,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/access/tls_files.h"
@@ -35,6 +36,7 @@ struct RouterConfig {
   int http_connections = 4096;                   // that may be open at once
   int http_keep_alive_seconds = 10;              // a comment in streams that are silent for this long; 0: none
   std::string cors_origin;                       // whose pages may call from a browser; empty: nobody's
+  std::vector<std::string> http_hosts;           // names by which clients may call, beside private ones
   std::string keys_file;                         // API keys; empty: nobody needs one
   bool allow_anonymous = false;                  // without keys, listen where others can reach it
   access::TlsFiles tls;                          // of clients over HTTP, and over gRPC on TCP

@@ -27,6 +27,12 @@ int main(int argc, char** argv) {
             "Streams over HTTP that are silent for this long get a comment, so that no proxy ends them; 0: never");
   flags.Add("--cors-origin", config.cors_origin,
             "Whose pages may call over HTTP from a browser: an origin (https://example.org), or * for everybody's");
+  flags
+      .Add("--http-host", config.http_hosts,
+           "Public names, with commas between them, by which clients call over HTTP where no key is needed; *: any. "
+           "Addresses, names without a dot and those of .localhost, .local and .internal are always right. None, on "
+           "an address that others reach: any. This keeps web pages out that point a name at this machine")
+      .Delimiter(',');
   flags.Add("--keys-file", config.keys_file,
             "File of API keys (moestro keys add); read again when it changes and after SIGHUP. Then every call "
             "needs a key, except over the unix socket. Empty: no call needs one");

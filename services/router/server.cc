@@ -52,6 +52,14 @@ std::string ListeningAddress(const std::string& address, int port) {
 }
 
 // The members stand in the order of their dependencies.
+// Where a key is needed no web page has one.
+CallerRules CallerRulesOf(const RouterConfig& config) {
+  return {.keyless = config.keys_file.empty(),
+          .loopback = IsLoopback(config.http_address),
+          .cors_origin = config.cors_origin,
+          .hosts = config.http_hosts};
+}
+
 class Router {
  public:
   Router(const RouterConfig& config, TerminationSignal& termination)
@@ -75,7 +83,7 @@ class Router {
         http_({.address = config.http_address,
                .connections = static_cast<size_t>(config.http_connections),
                .workers = static_cast<size_t>(config.queue_limit + kThreadsBesideTheQueue),
-               .cors_origin = config.cors_origin,
+               .callers = CallerRulesOf(config),
                .tls = tls_.enabled() ? &tls_ : nullptr},
               slow_clients_, registry_),
         http_api_{.runner = runner_,

@@ -1,5 +1,6 @@
 // libFuzzer: bytes of a client's connection. The first byte says in pieces of how many bytes they arrive. Whatever
-// comes, the connection ends, what it has answered is HTTP, and no body stays counted.
+// comes, the connection ends, what it has answered is HTTP, and no body stays counted. Every request that an endpoint
+// saw is one that a strict reader of RFC 9112 sees in the same bytes, and they come in the same order.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include "common/telemetry/metrics.h"
 #include "services/router/http/connection.h"
+#include "tests/fuzz/rfc9112_reader.h"
 
 namespace moestro::router {
 namespace {
@@ -52,12 +54,31 @@ class RecordedClient final : public Transport {
   std::string& output_;
 };
 
+using testing::ReadRequest;
+std::vector<ReadRequest> seen;  // by endpoints
+
+void See(const HttpRequest& request) {
+  const RequestHead& head = request.head;
+  seen.push_back({head.method, head.path + (head.query.empty() ? "" : "?" + head.query), request.body.text});
+}
+
+// A target may have escapes, the server's name, or an empty query, which endpoints do not see.
+bool IsSame(const ReadRequest& read, const ReadRequest& request) {
+  const bool is_plain = read.target.find_first_of("%?") == std::string::npos;
+  return read.method == request.method && read.body == request.body &&
+         (!is_plain || read.target.ends_with(request.target) || request.target == "/");
+}
+
 Endpoints MakeTestEndpoints() {
   Endpoints endpoints;
   const auto add = [&](const char* method, const char* path, Endpoint::Handle handle, Endpoint::Admit admit = {}) {
     endpoints.Add({.method = method,
                    .path = path,
-                   .handle = std::move(handle),
+                   .handle =
+                       [handle = std::move(handle)](HttpRequest& request, Response& response) {
+                         See(request);
+                         return handle(request, response);
+                       },
                    .where = Endpoint::Where::kEventLoop,
                    .admit = std::move(admit)});
   };
@@ -94,7 +115,8 @@ void Serve(std::string_view input, size_t piece) {
                     .workers = workers,
                     .slow_clients = *clients,
                     .metrics = *metrics,
-                    .cors_origin = ""};
+                    .callers = {}};
+  seen.clear();
   std::string output;
   asio::io_context loop;
   auto connection = std::make_shared<Connection>(shared, std::make_unique<RecordedClient>(input, piece, output),
@@ -104,6 +126,12 @@ void Serve(std::string_view input, size_t piece) {
   if (connection->open() || shared.bodies.all != 0) std::abort();
   connection = nullptr;
   if (!output.empty() && !output.starts_with("HTTP/1.1 ")) std::abort();
+  const std::vector<ReadRequest> read = testing::Rfc9112Reader::Read(input);
+  auto next = read.begin();
+  for (const ReadRequest& request : seen) {
+    next = std::find_if(next, read.end(), [&](const ReadRequest& one) { return IsSame(one, request); });
+    if (next++ == read.end()) std::abort();  // smuggled
+  }
 }
 
 }  // namespace

@@ -181,6 +181,11 @@ BAD_HTTP = [
     (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
     (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
     (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2, 2\r\n\r\n{}", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\n\r\n", 501),
+    (b"POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", 400),
     (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", 413),
     (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
     (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: tea\r\nContent-Length: 2\r\n\r\n{}", 417),
@@ -225,7 +230,9 @@ def test_pages_of_others_may_call_only_if_they_are_named(web, make_node):
     asked = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST",
              "Access-Control-Request-Headers": "authorization,anthropic-version,x-stainless-os"}
     for method, path, body in (("OPTIONS", CHAT, None), ("POST", PLAIN, {"prompt": "a", "max_tokens": 1})):
-        assert not any(name.startswith("Access-Control") for name in web.call(method, path, body, **asked)[1])
+        status, headers, refused = web.call(method, path, body, **asked)
+        assert status == 403 and not any(name.startswith("Access-Control") for name in headers)
+        assert "--cors-origin" in json.loads(refused)["error"]["message"]
     with make_node({"router": ["--cors-origin", "https://example.org"]}) as node:
         other = Http(node)
         status, headers, _ = other.call("OPTIONS", CHAT, **asked)
@@ -234,6 +241,16 @@ def test_pages_of_others_may_call_only_if_they_are_named(web, make_node):
         status, headers, _ = other.call("POST", PLAIN, {"prompt": "a", "max_tokens": 1}, **asked)
         assert status == 200 and headers["Access-Control-Allow-Origin"] == "https://example.org"
         assert other.call("POST", PLAIN, {"prompt": 1})[1]["Access-Control-Allow-Origin"] == "https://example.org"
+
+
+def test_a_name_that_its_owner_points_here_is_refused(web, make_node):
+    """A browser would let its page read the answers (DNS rebinding)."""
+    for path in ("/v1/models", "/metrics", "/slots", "/nothing"):
+        assert b" 403 " in web.raw(f"GET {path} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n".encode()).split(b"\r\n")[0]
+    with make_node({"router": ["--http-host", "ai.example.org,b.example"]}) as node:
+        for name, status in (("ai.example.org", b"200"), ("b.example:80", b"200"), ("evil.example", b"403")):
+            reply = Http(node).raw(f"GET /health HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
+            assert reply.startswith(b"HTTP/1.1 " + status), reply
 
 
 def test_keep_alive_and_close(web):

@@ -86,7 +86,7 @@ def test_clients_over_tls_and_a_new_certificate(tls_node, authority):
             with context.wrap_socket(raw, server_hostname="localhost") as tls:
                 authority.issue("second", to="server", days=30)
                 wait_until(lambda: served_name(node, context) == "second", 15, "the new certificate is used")
-                tls.sendall(b"GET /version HTTP/1.1\r\nConnection: close\r\n\r\n")
+                tls.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 assert tls.recv(1 << 16).startswith(b"HTTP/1.1 200")
         assert node.metric("router", "moestro_tls_certificate_expires_seconds") > expires + 20 * 24 * 3600
         (authority.folder / "server.pem").write_text("no certificate")

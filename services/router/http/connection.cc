@@ -17,6 +17,7 @@
 #include "common/base/exceptions.h"
 #include "common/telemetry/log.h"
 #include "services/router/http/errors.h"
+#include "services/router/http/framing.h"
 #include "services/router/metrics.h"
 
 namespace moestro::router {
@@ -99,6 +100,11 @@ struct Connection::Exchange {
   bool Refuse(int status, const std::string& message, HttpHeaders headers = {}) {
     return Refuse(OpenAiError(status, message), std::move(headers));
   }
+  // The same where nobody knows where the request ends.
+  bool RefuseAndClose(int status, const std::string& message) {
+    misframed = true;
+    return Refuse(status, message);
+  }
 
   struct Refusal {
     int status = 0;
@@ -114,10 +120,12 @@ struct Connection::Exchange {
   uint64_t body_limit = 0;
   Clock::time_point begun{};
   bool keep_alive = false;
+  bool misframed = false;
   bool head_only = false;  // the client asked with HEAD
   bool http10 = false;
   bool chunked = false;  // how the body of the answer is framed
   std::string path;      // of the endpoint that was meant
+  std::string text;      // of the header
 };
 
 Connection::Connection(HttpShared& shared, std::unique_ptr<Transport> transport, const asio::any_io_executor& executor,
@@ -229,6 +237,7 @@ Connection::Awaitable<bool> Connection::ServeOne() {
 
 Connection::Awaitable<bool> Connection::ReadHeader(Exchange& exchange) {
   idle_ = true;
+  unused_since_ = Clock::now();
   while (input_.size() == 0) {
     if (shared_.draining || !co_await MoreInput()) co_return false;
   }
@@ -237,7 +246,9 @@ Connection::Awaitable<bool> Connection::ReadHeader(Exchange& exchange) {
   deadline_ = exchange.begun + shared_.limits.header;
   while (!exchange.parser.is_header_done()) {
     error_code error;
-    input_.consume(exchange.parser.put(input_.data(), error));
+    const size_t bytes = exchange.parser.put(input_.data(), error);
+    exchange.text.append(static_cast<const char*>(input_.data().data()), bytes);
+    input_.consume(bytes);
     room_.Notify();
     if (error == http::error::need_more) {
       if (co_await MoreInput()) continue;
@@ -263,6 +274,13 @@ bool Connection::Admit(Exchange& exchange) {
   exchange.keep_alive = message.keep_alive();
   exchange.head_only = head.method == "HEAD";
   exchange.http10 = message.version() < 11;
+  if (const auto error = CheckFraming(message, exchange.text)) {
+    return exchange.RefuseAndClose(error->status, error->message);
+  }
+  if (const absl::Status caller = CheckCaller(shared_.callers, head.header("host"), head.header("origin"));
+      !caller.ok()) {
+    return exchange.Refuse(caller);
+  }
   const std::string target(WithoutServer({message.target().data(), message.target().size()}));
   const size_t query = std::min(target.find('?'), target.size());
   const std::optional<std::string> path = Unescape(std::string_view(target).substr(0, query));
@@ -275,7 +293,7 @@ bool Connection::Admit(Exchange& exchange) {
   const std::string allow = found.allowed + ", OPTIONS";
   if (head.method == "OPTIONS") {
     HttpHeaders headers{{"Allow", allow}};
-    if (!shared_.cors_origin.empty()) {
+    if (!shared_.callers.cors_origin.empty()) {
       headers["Access-Control-Allow-Methods"] = found.allowed;
       headers["Access-Control-Allow-Headers"] = "*, Authorization";  // the star does not stand for the second
       headers["Access-Control-Max-Age"] = "86400";
@@ -301,6 +319,7 @@ bool Connection::Admit(Exchange& exchange) {
         found.endpoint->admit({.authorization = head.header("authorization"), .api_key = head.header("x-api-key")});
     if (!tenant.ok()) return exchange.Refuse(tenant.status());
     exchange.request->tenant = *std::move(tenant);
+    had_key_ |= !shared_.callers.keyless;
   }
   exchange.endpoint = found.endpoint;
   exchange.body_limit = found.endpoint->body_bytes.value_or(shared_.limits.body_bytes);
@@ -308,6 +327,7 @@ bool Connection::Admit(Exchange& exchange) {
     return exchange.Refuse(413, TooLarge(exchange.body_limit));
   }
   exchange.parser.body_limit(exchange.body_limit);
+  unused_since_ = std::nullopt;
   return true;
 }
 
@@ -343,6 +363,9 @@ Connection::Awaitable<bool> Connection::ReadBody(Exchange& exchange) {
         co_return exchange.Refuse(503, "too many large requests arrive at once; try again later");
       }
       if (bytes > 0) continue;
+      if (input_.size() >= kInputBytes) {
+        co_return exchange.Refuse(400, "not HTTP/1.1: the extension or trailer of a chunk is too long");
+      }
     }
     if (exchange.parser.is_done()) break;
     if (co_await MoreInput()) continue;
@@ -394,9 +417,9 @@ void Connection::Dispatch(Exchange& exchange) {
 std::string Connection::WireHead(const Exchange& exchange, const ResponseHead& head) const {
   std::string wire = absl::StrCat("HTTP/1.1 ", head.status, " ", ReasonPhrase(head.status), "\r\n");
   for (const auto& [name, value] : head.headers) absl::StrAppend(&wire, name, ": ", value, "\r\n");
-  if (!shared_.cors_origin.empty()) {
-    absl::StrAppend(&wire, "Access-Control-Allow-Origin: ", shared_.cors_origin, "\r\n");
-    if (shared_.cors_origin != "*") absl::StrAppend(&wire, "Vary: Origin\r\n");
+  if (!shared_.callers.cors_origin.empty()) {
+    absl::StrAppend(&wire, "Access-Control-Allow-Origin: ", shared_.callers.cors_origin, "\r\n");
+    if (shared_.callers.cors_origin != "*") absl::StrAppend(&wire, "Vary: Origin\r\n");
   }
   if (head.length && head.status != 204) absl::StrAppend(&wire, "Content-Length: ", *head.length, "\r\n");
   if (exchange.chunked) absl::StrAppend(&wire, "Transfer-Encoding: chunked\r\n");
@@ -420,7 +443,8 @@ Connection::Awaitable<bool> Connection::Answer(Exchange& exchange) {
     std::vector<asio::const_buffer> buffers;
     if (ready.head) {
       exchange.chunked = !ready.head->length && !exchange.http10;
-      if ((!ready.head->length && exchange.http10) || shared_.draining) exchange.keep_alive = false;
+      const bool is_extra = shared_.crowded && !had_key_;
+      if ((!ready.head->length && exchange.http10) || shared_.draining || is_extra) exchange.keep_alive = false;
       head = WireHead(exchange, *ready.head);
       status = ready.head->status;
       if (!ready.head->length) stream.emplace(shared_.metrics.streams);
@@ -460,7 +484,7 @@ Connection::Awaitable<bool> Connection::Answer(Exchange& exchange) {
 
 Connection::Awaitable<bool> Connection::AnswerRefusal(Exchange& exchange) {
   // What follows of the request is not read.
-  const bool whole = exchange.parser.is_done();
+  const bool whole = exchange.parser.is_done() && !exchange.misframed;
   if (!whole) exchange.keep_alive = false;
   timed_out_ = false;
   response_ = NewResponse();

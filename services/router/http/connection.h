@@ -7,8 +7,10 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "services/router/http/callers.h"
 #include "services/router/http/endpoints.h"
 #include "services/router/http/http_metrics.h"
 #include "services/router/http/signal.h"
@@ -37,10 +39,11 @@ struct HttpShared {
   WorkerPool& workers;
   SlowClients& slow_clients;
   HttpMetrics& metrics;
-  const std::string cors_origin;  // "*", an origin, or empty: none
+  const CallerRules callers;
   BodyBytes bodies = {};
   BodyBytes uploads = {};  // beside `bodies`: slow uploads of files must not keep out requests
   bool draining = false;
+  bool crowded = false;  // what is left is for holders of keys
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -57,6 +60,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Ends the connection now, and the request on every role.
   void Close();
   bool open() const { return open_; }
+  // Since when the connection has no request that was let in; nullopt while it has one.
+  std::optional<std::chrono::steady_clock::time_point> unused_since() const { return unused_since_; }
+  // Whether a request on it had a key.
+  bool had_key() const { return had_key_; }
 
  private:
   struct Exchange;
@@ -92,6 +99,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<Response> response_;
   Clock::time_point last_input_{};                         // when it arrived
   Clock::time_point deadline_ = Clock::time_point::max();  // of what the client is to do next
+  std::optional<Clock::time_point> unused_since_ = Clock::now();
+  bool had_key_ = false;
   bool open_ = true;
   bool ended_ = false;      // the client sends no more
   bool timed_out_ = false;  // what the deadline was for

@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "services/router/http/errors.h"
+#include "services/router/http/shares.h"
 #include "services/router/http/tls_transport.h"
 
 namespace moestro::router {
@@ -27,9 +28,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{250};
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
-
-// Connections of one address that is not this machine's own: a quarter of all, so that none takes them all.
-size_t MostOfOneAddress(size_t connections) { return std::max<size_t>(1, connections / 4); }
 
 // An answer without a request, for a connection that ends with it.
 std::string WholeAnswer(const HttpError& error) {
@@ -49,7 +47,7 @@ struct HttpServer::Impl {
                .workers = workers,
                .slow_clients = slow_clients,
                .metrics = metrics,
-               .cors_origin = options.cors_origin},
+               .callers = options.callers},
         workers(options.workers),
         acceptor(loop),
         timer(loop) {}
@@ -62,13 +60,16 @@ struct HttpServer::Impl {
   void Sweep(std::chrono::steady_clock::time_point now);
   void NoteOpen() {
     open = clients.size();
+    shared.crowded = !options.callers.keyless && open + ReserveForKeys(options.connections) > options.connections;
     metrics.connections.Set(static_cast<double>(clients.size()));
   }
 
   struct Client {
     std::shared_ptr<Connection> connection;
-    std::string address;
+    std::string network;
   };
+  bool MakeRoom(const std::string* network);
+  std::list<Client>::iterator Remove(std::list<Client>::iterator client);
 
   const std::string to_plain_http = WholeAnswer(OpenAiError(400, "this port speaks TLS: use https://"));
 
@@ -83,7 +84,7 @@ struct HttpServer::Impl {
   asio::steady_timer timer;
   // Used by the loop's thread.
   std::list<Client> clients;
-  std::map<std::string, size_t> by_address;
+  std::map<std::string, size_t> by_network;
   std::atomic<size_t> open{0};
   std::thread thread;
 };
@@ -127,25 +128,49 @@ std::unique_ptr<Transport> HttpServer::Impl::MakeTransport(tcp::socket socket) c
   return MakeTlsTransport(std::move(socket), options.tls->Current(), to_plain_http);
 }
 
+// Closes the connection that is unused for longest, one without a key first; of `network` unless that is null. False if
+// all have work.
+bool HttpServer::Impl::MakeRoom(const std::string* network) {
+  auto oldest = clients.end();
+  const auto rank = [](const Client& client) {
+    return std::pair(client.connection->had_key(), *client.connection->unused_since());
+  };
+  for (auto client = clients.begin(); client != clients.end(); ++client) {
+    if (!client->connection->unused_since() || (network != nullptr && client->network != *network)) continue;
+    if (oldest == clients.end() || rank(*client) < rank(*oldest)) oldest = client;
+  }
+  if (oldest == clients.end()) return false;
+  oldest->connection->Close();
+  Remove(oldest);
+  return true;
+}
+
+std::list<HttpServer::Impl::Client>::iterator HttpServer::Impl::Remove(std::list<Client>::iterator client) {
+  const auto network = by_network.find(client->network);
+  if (--network->second == 0) by_network.erase(network);
+  return clients.erase(client);
+}
+
 void HttpServer::Impl::Add(tcp::socket socket) {
   error_code error;
   const tcp::endpoint peer = socket.remote_endpoint(error);
   if (error) return;  // it has gone
-  const std::string address = peer.address().to_string();
-  size_t& of_address = by_address[address];
-  const bool crowd = !peer.address().is_loopback() && of_address >= MostOfOneAddress(options.connections);
-  if (clients.size() >= options.connections || crowd) {
+  const std::string network = NetworkOf(peer.address());
+  const auto of_network = by_network.find(network);
+  const size_t count = of_network == by_network.end() ? 0 : of_network->second;
+  const bool crowd = !network.empty() && count >= MostOfOneNetwork(options.connections);
+  const bool full = clients.size() >= options.connections;
+  if ((crowd && !MakeRoom(&network)) || (!crowd && full && !MakeRoom(nullptr))) {
     LogWarning("HTTP: {} connections are open, {} of them from {}: refusing one (--http-connections)", clients.size(),
-               of_address, address);
+               count, peer.address().to_string());
     metrics.connections_refused.Increment();
-    if (of_address == 0) by_address.erase(address);
     return;
   }
-  ++of_address;
+  ++by_network[network];
   socket.set_option(tcp::no_delay(true), error);
-  auto connection =
-      std::make_shared<Connection>(shared, MakeTransport(std::move(socket)), loop.get_executor(), address);
-  clients.push_back({connection, address});
+  auto connection = std::make_shared<Connection>(shared, MakeTransport(std::move(socket)), loop.get_executor(),
+                                                 peer.address().to_string());
+  clients.push_back({connection, network});
   NoteOpen();
   connection->Start();
 }
@@ -153,13 +178,7 @@ void HttpServer::Impl::Add(tcp::socket socket) {
 void HttpServer::Impl::Sweep(std::chrono::steady_clock::time_point now) {
   for (auto client = clients.begin(); client != clients.end();) {
     client->connection->Tick(now);
-    if (client->connection->open()) {
-      ++client;
-      continue;
-    }
-    const auto address = by_address.find(client->address);
-    if (--address->second == 0) by_address.erase(address);
-    client = clients.erase(client);
+    client = client->connection->open() ? std::next(client) : Remove(client);
   }
   NoteOpen();
 }

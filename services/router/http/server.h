@@ -7,15 +7,17 @@
 
 #include "absl/status/status.h"
 #include "common/access/tls_context.h"
+#include "services/router/http/callers.h"
 #include "services/router/http/connection.h"
 
 namespace moestro::router {
 
 struct HttpOptions {
-  std::string address = {};      // host:port; port 0: any free one
-  size_t connections = 4096;     // further ones are closed at once
-  size_t workers = 512;          // requests that run at once
-  std::string cors_origin = {};  // what a browser's page may come from: "*", or one origin; empty: none
+  std::string address = {};  // host:port; port 0: any free one
+  // A further one takes the place of the one that is unused for longest; where none is, it is closed at once.
+  size_t connections = 4096;
+  size_t workers = 512;  // requests that run at once
+  CallerRules callers = {};
   HttpLimits limits = {};
   const access::TlsContext* tls = nullptr;  // null: plain HTTP; must outlive the server
 };

@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/read.hpp>
 #include <future>
+#include <list>
 
 #include "absl/strings/str_cat.h"
 #include "services/router/access/retry_after.h"
@@ -95,7 +96,7 @@ TEST_F(HttpServerTest, Echoes) {
   Start();
   Client client = Connect();
   for (int i = 0; i < 3; ++i) {
-    client.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
+    client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
     EXPECT_THAT(client.ReadUntil("hi"), StartsWith("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"));
   }
 }
@@ -104,18 +105,18 @@ TEST_F(HttpServerTest, WithoutAKeyNoBodyIsRead) {
   Start();
   for (const char* header : {"", "Authorization: Bearer bad\r\n", "X-API-Key: bad\r\n"}) {
     Client client = Connect();
-    client.Send(absl::StrCat("POST /private HTTP/1.1\r\n", header, "Content-Length: 1000000\r\n\r\n"));
+    client.Send(absl::StrCat("POST /private HTTP/1.1\r\nHost: x\r\n", header, "Content-Length: 1000000\r\n\r\n"));
     const std::string reply = client.ReadUntil("}}");
     EXPECT_THAT(reply, StartsWith("HTTP/1.1 401 Unauthorized\r\n"));
     EXPECT_THAT(reply, HasSubstr("WWW-Authenticate: Bearer\r\n"));
     EXPECT_THAT(reply, HasSubstr("authentication_error"));
   }
   Client full = Connect();
-  full.Send("POST /private HTTP/1.1\r\nAuthorization: Bearer full\r\nContent-Length: 2\r\n\r\nhi");
+  full.Send("POST /private HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\nContent-Length: 2\r\n\r\nhi");
   EXPECT_THAT(full.ReadUntil("}}"), HasSubstr("Retry-After: 7\r\n"));
   for (const char* header : {"authorization: Bearer good", "x-api-key: good"}) {
     Client client = Connect();
-    client.Send(absl::StrCat("POST /private HTTP/1.1\r\n", header, "\r\nContent-Length: 2\r\n\r\nhi"));
+    client.Send(absl::StrCat("POST /private HTTP/1.1\r\nHost: x\r\n", header, "\r\nContent-Length: 2\r\n\r\nhi"));
     EXPECT_THAT(client.ReadUntil("hi"), EndsWith("\r\n\r\nalicealicehi"));
   }
 }
@@ -123,7 +124,7 @@ TEST_F(HttpServerTest, WithoutAKeyNoBodyIsRead) {
 TEST_F(HttpServerTest, AnExceptionBecomesAnError) {
   Start();
   Client client = Connect();
-  client.Send("GET /fail HTTP/1.1\r\nConnection: close\r\n\r\n");
+  client.Send("GET /fail HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   const std::string reply = client.ReadAll();
   EXPECT_THAT(reply, StartsWith("HTTP/1.1 500"));
   EXPECT_THAT(reply, HasSubstr("broken"));
@@ -132,7 +133,7 @@ TEST_F(HttpServerTest, AnExceptionBecomesAnError) {
 TEST_F(HttpServerTest, AStreamComesInChunks) {
   Start();
   Client client = Connect();
-  client.Send("GET /wait HTTP/1.1\r\n\r\n");
+  client.Send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_THAT(client.ReadUntil("begun"), HasSubstr("Transfer-Encoding: chunked\r\n"));
   go_.set_value();
   EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), EndsWith("5\r\nended\r\n0\r\n\r\n"));
@@ -150,7 +151,7 @@ TEST_F(HttpServerTest, AStreamForAnOldClientEndsWithTheConnection) {
 TEST_F(HttpServerTest, AClientThatLeavesEndsItsCall) {
   Start();
   Client client = Connect();
-  client.Send("GET /wait HTTP/1.1\r\n\r\n");
+  client.Send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
   client.ReadUntil("begun");
   client.Close();
   left_.get_future().wait();
@@ -159,7 +160,7 @@ TEST_F(HttpServerTest, AClientThatLeavesEndsItsCall) {
 
 TEST_F(HttpServerTest, SlowSendersAreCutOff) {
   Start({.limits = {.header = std::chrono::milliseconds(1), .body = std::chrono::milliseconds(1)}});
-  for (const char* sent : {"GET /ec", "POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nh"}) {
+  for (const char* sent : {"GET /ec", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nh"}) {
     std::string reply;
     // Without a word if the test itself was so slow that the server had none of it yet.
     for (int tries = 0; reply.empty() && tries < 100; ++tries) {
@@ -176,55 +177,128 @@ TEST_F(HttpServerTest, SlowSendersAreCutOff) {
 TEST_F(HttpServerTest, IdleConnectionsEnd) {
   Start({.limits = {.idle = std::chrono::milliseconds(1)}});
   Client client = Connect();
-  client.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
+  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
   EXPECT_THAT(client.ReadAll(), EndsWith("\r\n\r\nhi"));
 }
 
 TEST_F(HttpServerTest, BodiesAreBoundedAloneAndTogether) {
   Start({.limits = {.body_bytes = 10, .all_bodies_bytes = 5}});
   Client large = Connect();
-  large.Send("POST /echo HTTP/1.1\r\nContent-Length: 11\r\n\r\n");
+  large.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\n\r\n");
   EXPECT_THAT(large.ReadAll(), StartsWith("HTTP/1.1 413"));
   Client chunked = Connect();
-  chunked.Send("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n0123456789a\r\n0\r\n\r\n");
+  chunked.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n0123456789a\r\n0\r\n\r\n");
   EXPECT_THAT(chunked.ReadAll(), StartsWith("HTTP/1.1 413"));
   Client together = Connect();
-  together.Send("POST /echo HTTP/1.1\r\nContent-Length: 6\r\nConnection: close\r\n\r\n012345");
+  together.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\nConnection: close\r\n\r\n012345");
   EXPECT_THAT(together.ReadAll(), StartsWith("HTTP/1.1 503"));
   Client small = Connect();
-  small.Send("POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\n01234");
+  small.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n01234");
   EXPECT_THAT(small.ReadUntil("01234"), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(HttpServerTest, WithoutAWorkerARequestIsRefused) {
   Start({.workers = 1});
   Client busy = Connect();
-  busy.Send("GET /wait HTTP/1.1\r\n\r\n");
+  busy.Send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
   busy.ReadUntil("begun");
   Client client = Connect();
-  client.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
   const std::string reply = client.ReadAll();
   EXPECT_THAT(reply, StartsWith("HTTP/1.1 429"));
   EXPECT_THAT(reply, HasSubstr("Retry-After: "));
   go_.set_value();
 }
 
-TEST_F(HttpServerTest, ConnectionsAreBounded) {
+TEST_F(HttpServerTest, AFullHouseClosesTheLongestUnused) {
+  Start({.connections = 2});
+  constexpr char kEcho[] = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi";
+  Client first = Connect(), second = Connect();
+  for (Client* client : {&second, &first}) {  // so that the second is unused for longer
+    client->Send(kEcho);
+    client->ReadUntil("hi");
+  }
+  Client third = Connect();
+  third.Send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  third.ReadUntil("begun");
+  EXPECT_EQ(second.ReadAll(), "");
+  Client fourth = Connect();
+  fourth.Send(kEcho);
+  EXPECT_THAT(fourth.ReadUntil("hi"), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(first.ReadAll(), "") << "the third has work";
+  go_.set_value();
+  EXPECT_THAT(third.ReadUntil("0\r\n\r\n"), EndsWith("0\r\n\r\n"));
+}
+
+TEST_F(HttpServerTest, ConnectionsWithWorkAreBounded) {
   Start({.connections = 1});
   Client first = Connect();
-  first.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
-  first.ReadUntil("hi");
+  first.Send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  first.ReadUntil("begun");
   Client second = Connect();
   EXPECT_EQ(second.ReadAll(), "");
+  go_.set_value();
+}
+
+// Sixteen connections: the last of them is for those who have shown a key.
+TEST_F(HttpServerTest, AReserveIsForHoldersOfKeys) {
+  Start({.connections = 16});
+  constexpr char kPrivate[] = "POST /private HTTP/1.1\r\nHost: x\r\nx-api-key: good\r\nContent-Length: 2\r\n\r\nhi";
+  constexpr char kEcho[] = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi";
+  std::list<Client> held;
+  for (int i = 0; i < 15; ++i) {
+    held.emplace_back(server_->port()).Send(kEcho);
+    EXPECT_THAT(held.back().ReadUntil("hi"), HasSubstr("Connection: keep-alive"));
+  }
+  Client without = Connect();
+  without.Send(kEcho);
+  EXPECT_THAT(without.ReadAll(), HasSubstr("Connection: close"));
+  held.pop_front();
+  Client with = Connect();
+  with.Send(kPrivate);
+  EXPECT_THAT(with.ReadUntil("hi"), HasSubstr("Connection: keep-alive"));
+}
+
+// A second request stands where a reader that knows no codings has the body.
+TEST_F(HttpServerTest, WhatIsMisframedEndsTheConnection) {
+  Start();
+  for (const char* coding : {"identity", "gzip, chunked",
+                             "\x0b"
+                             "chunked"}) {
+    Client client = Connect();
+    client.Send(absl::StrCat("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ", coding,
+                             "\r\n\r\nPOST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"));
+    const std::string reply = client.ReadAll();
+    EXPECT_THAT(reply, ::testing::AnyOf(StartsWith("HTTP/1.1 501"), StartsWith("HTTP/1.1 400"))) << coding;
+    EXPECT_EQ(reply.find("HTTP/1.1 200"), std::string::npos) << reply;
+  }
+}
+
+TEST_F(HttpServerTest, AChunkOfExtensionsIsRefusedAtOnce) {
+  Start();
+  Client client = Connect();
+  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;" + std::string(200000, 'a'));
+  EXPECT_THAT(client.ReadUntil("}}"), StartsWith("HTTP/1.1 400"));
+}
+
+TEST_F(HttpServerTest, APageFromElsewhereIsRefusedBeforeItsEndpointIsFound) {
+  Start({.callers = {.keyless = true, .loopback = true}});
+  for (const char* fields : {"Host: x\r\nOrigin: https://evil.example", "Host: evil.example"}) {
+    for (const char* target : {"POST /echo", "OPTIONS /echo", "GET /nowhere"}) {
+      Client client = Connect();
+      client.Send(absl::StrCat(target, " HTTP/1.1\r\n", fields, "\r\nConnection: close\r\n\r\n"));
+      EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 403")) << target << fields;
+    }
+  }
 }
 
 TEST_F(HttpServerTest, DrainingLetsAnswersEnd) {
   Start();
   Client idle = Connect();
-  idle.Send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
+  idle.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
   idle.ReadUntil("hi");
   Client busy = Connect();
-  busy.Send("GET /wait HTTP/1.1\r\n\r\n");
+  busy.Send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
   busy.ReadUntil("begun");
   server_->BeginDrain();
   EXPECT_EQ(idle.ReadAll(), "");

@@ -90,7 +90,7 @@ TEST_F(TlsTest, PlainHttpGetsAnAnswer) {
   Start();
   tcp::socket client(context_);
   client.connect(Address());
-  asio::write(client, asio::buffer(std::string_view("GET /health HTTP/1.1\r\n\r\n")));
+  asio::write(client, asio::buffer(std::string_view("GET /health HTTP/1.1\r\nHost: x\r\n\r\n")));
   error_code error;
   const std::string reply = ReadAll(client, error);
   EXPECT_THAT(reply, StartsWith("HTTP/1.1 400 Bad Request\r\n"));
