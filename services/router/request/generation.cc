@@ -139,6 +139,7 @@ absl::Status Generation::FollowDecode(PathPolicy::Work& work) {
 }
 
 absl::Status Generation::OnProgress(const PrefillProgress& progress) {
+  life_.NotePrompt(progress.done_tokens);
   MOE_RETURN_IF_ERROR(life_.Check());
   return sink_.OnPrefill(progress);
 }

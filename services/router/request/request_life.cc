@@ -118,8 +118,15 @@ absl::Status RequestLife::TryAcquire(const ReserveRequest& request) {
 }
 
 void RequestLife::CountGenerated() {
+  recoveries_ = 0;
   queued_.SetUsed(++used_tokens_);
   tenant().metrics().generated_tokens.Increment();
+}
+
+void RequestLife::NotePrompt(uint32_t tokens) {
+  if (tokens <= most_prompt_) return;
+  most_prompt_ = tokens;
+  recoveries_ = 0;
 }
 
 void RequestLife::ReleasePages() {
@@ -171,8 +178,8 @@ absl::Status RequestLife::Recover(const absl::Status& failure) {
     return absl::OkStatus();
   }
   if (++recoveries_ > kMaxRecoveries) {
-    return absl::UnavailableError(
-        absl::StrCat("gave up after ", kMaxRecoveries, " recoveries: ", std::string(failure.message())));
+    return absl::UnavailableError(absl::StrCat("gave up after ", kMaxRecoveries,
+                                               " recoveries without progress: ", std::string(failure.message())));
   }
   if (has_pages()) CountResumed();  // Otherwise no work was under way that could resume.
   LogWarning("[{}] {}; recovery {} of {}", request_id_, std::string(failure.message()), recoveries_, kMaxRecoveries);

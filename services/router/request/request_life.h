@@ -58,7 +58,8 @@ struct CacheUse {
 // Used by one thread. The destructor returns the pages to decode.
 class RequestLife {
  public:
-  // Role failures that one request survives. Losing its pages to an older request does not count.
+  // Role failures that a request survives without getting on. A new token, or more of its prompt than ever before,
+  // makes up for those until then. Losing its pages to an older request does not count.
   static constexpr int kMaxRecoveries = 5;
   // When pages have come back, the first in the line asks decode. After that it asks with pauses that double from the
   // first to the second: pages may still drain, or belong to an earlier router process.
@@ -81,6 +82,8 @@ class RequestLife {
   // Tokens of the prompt once pages were granted, and those that were counted since.
   uint32_t used_tokens() const { return used_tokens_; }
   void CountGenerated();
+  // So many tokens of the prompt are computed.
+  void NotePrompt(uint32_t tokens);
   Tenant& tenant() const { return *call_.tenant; }
   bool has_pages() const { return session_ != nullptr; }
   DecodeSession& session() { return *session_; }  // REQUIRES: has_pages()
@@ -127,7 +130,8 @@ class RequestLife {
   std::unique_ptr<GaugeHold> running_of_tenant_;
   std::optional<Role> failed_role_;
   absl::Status prefill_refusal_;  // what another call to prefill would return
-  int recoveries_ = 0;
+  int recoveries_ = 0;            // since the request got on
+  uint32_t most_prompt_ = 0;      // computed at any time
   uint32_t resumed_ = 0;
 };
 

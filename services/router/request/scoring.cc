@@ -42,7 +42,11 @@ absl::Status Scoring::Attempt() {
                            .way_required = job_.way.has_value()};
   absl::Status client = absl::OkStatus();
   const absl::Status status = prefill_.Score(
-      job, job_.top, [&](const PrefillProgress&) { return client = life_.Check(); },
+      job, job_.top,
+      [&](const PrefillProgress& progress) {
+        life_.NotePrompt(progress.done_tokens);
+        return client = life_.Check();
+      },
       [&](std::vector<ScoredToken> scores) { return client = Deliver(std::move(scores)); });
   MOE_RETURN_IF_ERROR(client);
   if (job_.way && absl::IsFailedPrecondition(status)) return status;  // no other way will do

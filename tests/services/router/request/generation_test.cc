@@ -191,6 +191,20 @@ TEST(GenerationTest, RecoveriesAreBounded) {
   EXPECT_THAT(std::string(result.status.message()), HasSubstr("gave up after 5"));
 }
 
+TEST(GenerationTest, WhatGetsOnMayRecoverAnyNumberOfTimes) {
+  for (const PathSettings& settings : {kAllToPrefill, kAllToDecode}) {
+    FakeNode node(settings);
+    node.downtime = std::chrono::milliseconds(60);
+    // Each time a little later: every attempt computes all tokens so far again, then gets on by some.
+    for (int step = 40, death = 0; death < 20; ++death, step += 45 + 12 * death) {
+      node.faults[step] = Fault::kDecodeDies;
+    }
+    const Result result = RunJob(node, Job(300));
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    EXPECT_GT(result.summary.resumed, static_cast<uint32_t>(RequestLife::kMaxRecoveries) * 2);
+  }
+}
+
 TEST(GenerationTest, ClientThatLeavesEndsTheRequestAtAnyStep) {
   for (const PathSettings& settings : {kAllToPrefill, kAllToDecode}) {
     for (int step = 1; step < StepsOfCleanRun(settings); ++step) {
