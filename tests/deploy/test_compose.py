@@ -12,6 +12,7 @@ TEXT = (DEPLOY / "compose.yaml").read_text()
 SERVICES = yaml.safe_load(TEXT)["services"]
 GPU_TEXT = (DEPLOY / "compose.gpu.yaml").read_text()
 GPU_SERVICES = yaml.safe_load(GPU_TEXT)["services"]
+RIGHTS = yaml.safe_load((DEPLOY / "compose.rights.yaml").read_text())["services"]
 VOLUMES = yaml.safe_load(TEXT)["volumes"]
 DOCKERFILE = (DEPLOY.parent / "docker/Dockerfile").read_text()
 ROLES = ("weight-store", "prefill", "decode", "router")
@@ -22,7 +23,8 @@ def flags(role, services=SERVICES):
     return dict(flag.lstrip("-").split("=", 1) for flag in services[role]["command"][1:] if "=" in flag)
 
 
-@pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"]], ids=" ".join)
+@pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"],
+                                   ["compose.yaml", "compose.gpu.yaml", "compose.rights.yaml"]], ids=" ".join)
 def test_compose_understands_the_files(files):
     tool = DEPLOY.parent / "tests/compose/next-release"
     unpacked = subprocess.run([tool, "compose", "docker-compose"], capture_output=True, text=True)
@@ -78,7 +80,7 @@ def test_a_role_that_hangs_is_killed():
 
 def test_the_out_of_memory_killer_takes_the_router_first():
     unit, router = DEPLOY / "systemd/moestro@.service", DEPLOY / "systemd/moestro@router.service.d/memory.conf"
-    scores = {role: SERVICES[role]["oom_score_adj"] for role in ROLES}
+    scores = {role: {**SERVICES[role], **RIGHTS[role]}["oom_score_adj"] for role in ROLES}
     assert scores == {"weight-store": -900, "prefill": -900, "decode": -900, "router": 300}
     assert [re.findall(r"^OOMScoreAdjust=(.*)$", path.read_text(), re.M) for path in (unit, router)] == [["-900"], ["300"]]
 
@@ -87,9 +89,13 @@ def test_the_router_may_go_before_the_roles_that_compute():
     """The limit permits it; the router takes the priority itself (--real-time auto)."""
     folder = DEPLOY / "systemd/moestro@router.service.d"
     assert re.findall(r"^(\w+)=(.*)$", (folder / "priority.conf").read_text(), re.M) == [("LimitRTPRIO", "1")]
-    assert {role: SERVICES[role].get("ulimits") for role in ROLES} == {
-        "weight-store": None, "prefill": None, "decode": None, "router": {"rtprio": 1}}
+    assert RIGHTS["router"]["ulimits"] == {"rtprio": 1}
     assert "moestro@router.service.d/{memory,priority}.conf" in (DEPLOY / "README.md").read_text()
+
+
+def test_without_the_file_of_rights_no_engine_refuses_a_container():
+    for name, service in {**SERVICES, **GPU_SERVICES}.items():
+        assert "ulimits" not in service and service.get("oom_score_adj", 0) >= 0, name
 
 
 def test_logs_are_bounded():
@@ -126,7 +132,7 @@ def test_gpus_change_the_image_of_every_role_and_the_devices_of_those_that_compu
             profile = re.search(rf"^{role} (.*)$", (DEPLOY / "profiles/two-gpu").read_text(), re.M)[1].split()
             assert service["command"][:len(own)] == own and names == [flag for flag in profile if flag.startswith("--")]
             assert service["command"][-1] == "--cpus=auto-gpu"
-            assert service["ulimits"] == {"memlock": -1}
+            assert RIGHTS[role]["ulimits"] == {"memlock": -1}
         assert ("deploy" in service) == computes
     for target in (SERVICES["weight-store"]["build"]["target"], GPU_SERVICES["weight-store"]["build"]["target"]):
         assert re.search(rf"^FROM runtime AS {target}$", DOCKERFILE, re.M)
