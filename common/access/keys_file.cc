@@ -1,5 +1,7 @@
 #include "common/access/keys_file.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <toml++/toml.h>
 #include <unistd.h>
@@ -15,6 +17,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/access/private_file.h"
 #include "common/base/status.h"
 
@@ -188,8 +192,46 @@ absl::Status Replace(const std::string& path, const std::string& text) {
   return error;
 }
 
-absl::Status Add(const std::string& path, const KeyEntry& entry) {
+// Held by whoever changes a file of the folder: the file itself is replaced, so a lock on it would be lost.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder)
+      : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  // Others hold it for milliseconds.
+  absl::Status Take() {
+    constexpr int kTries = 1000;
+    constexpr absl::Duration kPause = absl::Milliseconds(10);
+    if (descriptor_ < 0) return absl::ErrnoToStatus(errno, "its folder");
+    for (int tries = 0; ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0; ++tries) {
+      if (errno != EWOULDBLOCK && errno != EINTR) return absl::ErrnoToStatus(errno, "its folder cannot be locked");
+      if (tries == kTries) return absl::UnavailableError("another process holds a lock on its folder");
+      absl::SleepFor(kPause);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const int descriptor_;
+};
+
+// Behind symbolic links.
+std::string RealPath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  return error ? path : real.string();
+}
+
+absl::Status Add(const std::string& link, const KeyEntry& entry) {
   MOE_RETURN_IF_ERROR(CheckName(entry.name));
+  const std::string path = RealPath(link);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  FolderLock lock(folder.empty() ? "." : folder.string());
+  MOE_RETURN_IF_ERROR(lock.Take());
   absl::StatusOr<std::string> text = ReadPrivateFile(path, kMaxFileBytes);
   if (absl::IsNotFound(text.status()) && !std::filesystem::exists(path)) {
     MOE_ASSIGN_OR_RETURN(const std::string secret, RandomHex(kSecretBytes));

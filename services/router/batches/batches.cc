@@ -57,15 +57,20 @@ Batches::~Batches() {
 absl::Status Batches::Start() {
   MOE_RETURN_IF_ERROR(files_.Load());
   MutexLock lock(mutex_);
-  MOE_ASSIGN_OR_RETURN(const auto records, records_.ReadAll());
+  auto& batches = batches_;  // under the lock that is held
+  MOE_RETURN_IF_ERROR(records_.ReadAll([&batches](const std::string& id, const nlohmann::ordered_json& record) {
+    BatchRecord batch = BatchRecord::FromRecord(record);
+    if (batch.id != id) return absl::DataLossError("holds no batch of that name");
+    batches[id] = std::move(batch);
+    return absl::OkStatus();
+  }));
   lock_ = ::open((folder_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock_ < 0) return absl::NotFoundError(absl::StrCat(folder_, ": ", std::strerror(errno)));
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(folder_, ": another router has this folder"));
   }
   size_t unfinished = 0;
-  for (const auto& [id, record] : records) {
-    const BatchRecord& batch = batches_[id] = BatchRecord::FromRecord(record);
+  for (const auto& [id, batch] : batches_) {
     if (!batch.finished()) {
       Enqueue(batch);
       ++unfinished;
@@ -111,7 +116,8 @@ void Batches::RunLine(const std::string& tenant, Line& line) {
     lock.unlock();
     RunFirst(id, line);
     lock.lock();
-    if (!batches_.at(id).finished()) return;  // the process ends
+    const auto ended = batches_.find(id);                              // unless it is forgotten already
+    if (ended != batches_.end() && !ended->second.finished()) return;  // the process ends
     ForgetOld(tenant);
   }
 }
@@ -341,7 +347,9 @@ absl::StatusOr<BatchRecord> Batches::Cancel(const std::string& tenant, const std
   }
   metrics_.cancelled.Increment();
   LeaveLine(batch);
-  return batch;
+  const BatchRecord cancelled = batch;
+  ForgetOld(tenant);
+  return cancelled;
 }
 
 std::vector<BatchRecord> Batches::List(const std::string& tenant) const {

@@ -51,9 +51,11 @@ FileStore::FileStore(const std::string& folder, const FileLimits& limits, Random
 
 absl::Status FileStore::Load() {
   MutexLock lock(mutex_);
-  MOE_ASSIGN_OR_RETURN(const auto records, records_.ReadAll());
-  for (const auto& [id, record] : records) files_[id] = FromJson(id, record);
-  return absl::OkStatus();
+  auto& files = files_;  // under the lock that is held
+  return records_.ReadAll([&files](const std::string& id, const Json& record) {
+    files[id] = FromJson(id, record);
+    return absl::OkStatus();
+  });
 }
 
 std::string FileStore::NewId() const { return NewRecordId("file-", random_()); }

@@ -8,12 +8,15 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/exceptions.h"
 #include "common/base/read_file.h"
 #include "common/base/status.h"
 #include "common/batch/file_io.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::router {
 
@@ -24,22 +27,30 @@ std::string NewRecordId(const std::string& prefix, uint64_t random) {
   return absl::StrFormat("%s%016x%016x", prefix, std::chrono::nanoseconds(now).count(), random);
 }
 
-absl::StatusOr<std::map<std::string, nlohmann::ordered_json>> RecordFolder::ReadAll() {
+absl::Status RecordFolder::ReadAll(
+    absl::FunctionRef<absl::Status(const std::string& name, const nlohmann::ordered_json& record)> take) {
   std::error_code error;
   fs::create_directories(path_, error);
   fs::directory_iterator folder(path_, error);
   if (error) return absl::NotFoundError(absl::StrCat(path_, ": ", error.message()));
-  std::map<std::string, nlohmann::ordered_json> records;
+  std::set<fs::path> paths;
   for (const fs::directory_entry& entry : folder) {
-    if (entry.path().extension() != ".json") continue;
-    MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(entry.path()));
-    auto record = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object()) {
-      return absl::DataLossError(absl::StrCat(entry.path().string(), ": is no JSON object; remove it"));
-    }
-    records.emplace(entry.path().stem(), std::move(record));
+    if (entry.path().extension() == ".json") paths.insert(entry.path());
   }
-  return records;
+  for (const fs::path& path : paths) {
+    const absl::Status taken = CatchExceptions([&]() -> absl::Status {
+      MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+      const auto record = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+      if (!record.is_object()) return absl::DataLossError("is no JSON object");
+      return take(path.stem(), record);
+    });
+    if (taken.ok()) continue;
+    fs::path aside = path;
+    aside.replace_extension(".damaged");
+    fs::rename(path, aside, error);
+    LogError("{}: {}; it is now {}", path.string(), std::string(taken.message()), aside.filename().string());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RecordFolder::Write(const std::string& name, const nlohmann::ordered_json& record) {

@@ -22,9 +22,11 @@ class RecordFolder {
 
   const std::string& path() const { return path_; }
 
-  // Makes the folder if there is none, and reads every *.json of it, by the name before that. DATA_LOSS names a file
-  // that is no JSON object; NOT_FOUND: the folder cannot be made or read.
-  absl::StatusOr<std::map<std::string, nlohmann::ordered_json>> ReadAll();
+  // Makes the folder if there is none, and passes every *.json of it on, with the name before that, in order of the
+  // names. One that is no JSON object, or of which `take` makes an error or an exception, is renamed to *.damaged, and
+  // the log says so: what one user lost must not stop the others. NOT_FOUND: the folder cannot be made or read.
+  absl::Status ReadAll(
+      absl::FunctionRef<absl::Status(const std::string& name, const nlohmann::ordered_json& record)> take);
   // On disk when it returns. RESOURCE_EXHAUSTED names the file and why it cannot be written.
   absl::Status Write(const std::string& name, const nlohmann::ordered_json& record);
   void Remove(const std::string& name);

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -197,6 +199,32 @@ TEST_F(KeysFileTest, AddingKeepsWhatTheFileHolds) {
   ASSERT_EQ(AddKey(path_, entry), absl::OkStatus());
   EXPECT_THAT(Text(), AllOf(HasSubstr("# by hand\n"), HasSubstr("running = 2  # few")));
   EXPECT_EQ(Mode(), 0640u);
+}
+
+TEST_F(KeysFileTest, NoKeyIsLostOfThoseAddedAtOnce) {
+  constexpr int kKeys = 20;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kKeys; ++i) {
+    threads.emplace_back([this, i] {
+      KeyEntry entry;
+      entry.name = absl::StrCat("key", i);
+      EXPECT_EQ(AddKey(path_, entry), absl::OkStatus());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ReadKeysFile(path_)->keys.size(), kKeys);
+}
+
+TEST_F(KeysFileTest, ALinkStaysALink) {
+  Write(Key(""));
+  const std::string link = path_ + ".link";
+  std::filesystem::create_symlink(path_, link);
+  KeyEntry entry;
+  entry.name = "bob";
+  EXPECT_EQ(AddKey(link, entry), absl::OkStatus());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  std::filesystem::remove(link);
+  EXPECT_EQ(ReadKeysFile(path_)->keys.size(), 2u);
 }
 
 TEST_F(KeysFileTest, ARefusedKeyChangesNothing) {

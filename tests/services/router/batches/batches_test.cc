@@ -276,6 +276,21 @@ TEST_F(BatchesTest, ACancelledBatchThatWaitsEndsAtOnce) {
   EXPECT_EQ(metrics_->open_requests.Value(), 0);
 }
 
+TEST_F(BatchesTest, CancelledBatchesAreForgotten) {
+  limits_ = {.unfinished = 2, .finished = 2};
+  Restart();
+  const std::string runs = Create(Line("a"));
+  const std::string file = Upload(Line("b"));
+  for (int i = 0; i < 5; ++i) {
+    const auto waits = batches_->Create("alice", file, kUrl, nullptr);
+    ASSERT_TRUE(waits.ok()) << waits.status();
+    EXPECT_EQ(batches_->Cancel("alice", waits->id)->status, BatchStatus::kCancelled);
+    EXPECT_EQ(batches_->List("alice").size(), std::min(i + 2, 3));
+  }
+  gate_.Open(1);
+  WaitFor(batches_->List("alice")[0].id, [&](const BatchRecord&) { return batches_->List("alice").size() == 2; });
+}
+
 TEST_F(BatchesTest, ATenantSeesItsOwnOnly) {
   const std::string file = Upload(Line("a"), "bob");
   EXPECT_TRUE(absl::IsNotFound(files_->Find("alice", file).status()));
@@ -334,14 +349,20 @@ TEST_F(BatchesTest, OneRouterHasAFolder) {
   EXPECT_EQ(second.Start().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(BatchesTest, ADamagedRecordIsNamed) {
+TEST_F(BatchesTest, DamagedRecordsStopNobody) {
+  gate_.Open(1);
+  const std::string id = Create(Line("a"));
+  WaitForEnd(id);
+  const std::string file = Upload("x");
   std::ofstream(folder_ + "/batches/batch_1.json") << "{";
-  Stop();
-  MetricsRegistry registry("router");
-  BatchMetrics metrics(registry);
-  FileStore files(folder_ + "/files", {}, [] { return 1; });
-  Batches batches(folder_, limits_, files, metrics, nullptr, [] { return 1; });
-  EXPECT_THAT(std::string(batches.Start().message()), HasSubstr("batch_1.json"));
+  std::ofstream(folder_ + "/batches/batch_2.json") << R"({"tenant": 7})";
+  std::ofstream(folder_ + "/files/file-1.json") << R"({"tenant": "alice", "bytes": "many"})";
+  Restart();
+  EXPECT_EQ(batches_->List("alice").size(), 1u);
+  EXPECT_TRUE(files_->Find("alice", file).ok());
+  for (const char* damaged : {"/batches/batch_1.damaged", "/batches/batch_2.damaged", "/files/file-1.damaged"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder_ + damaged)) << damaged;
+  }
 }
 
 TEST(BatchRecordTest, ARecordKeepsEverything) {
