@@ -68,9 +68,10 @@ std::vector<bool> EmptyNodes(const Grammar& grammar, const std::vector<bool>& em
 // Builds each rule with empty edges, removes them, and checks the whole.
 class AutomatonBuilder {
  public:
-  explicit AutomatonBuilder(const Grammar& grammar) : grammar_(grammar) {}
+  AutomatonBuilder(const Grammar& grammar, CompileBudget& budget) : grammar_(grammar), budget_(budget) {}
 
   absl::StatusOr<Automaton> Build() {
+    if (grammar_.is_too_large()) return TooLarge("it has too many parts");
     if (grammar_.rules().size() > kMaxRules) return TooLarge(Concat("over ", kMaxRules, " rules"));
     for (const Grammar::Rule& rule : grammar_.rules()) {
       if (rule.body < 0) return RuleError(rule, "is not defined");
@@ -99,11 +100,7 @@ class AutomatonBuilder {
   RuleId RuleCount() const { return static_cast<RuleId>(grammar_.rules().size()); }
   const Grammar::Rule& RuleOf(RuleId rule) const { return grammar_.rules()[rule]; }
 
-  absl::Status Spend(int64_t steps) {
-    steps_ += steps;
-    if (steps_ > kMaxCompileSteps) return TooLarge("compiling it takes too many steps");
-    return absl::OkStatus();
-  }
+  absl::Status Spend(int64_t steps) { return budget_.Spend(steps); }
 
   absl::Status FindEmptyRules() {
     std::vector<bool> rules(RuleCount(), false);
@@ -412,14 +409,16 @@ class AutomatonBuilder {
   }
 
   const Grammar& grammar_;
+  CompileBudget& budget_;
   Automaton result_;
   std::vector<State> draft_;                               // of one rule, with empty edges
   std::vector<State> states_;                              // of all rules, without
   std::map<NodeId, std::vector<ByteSequence>> sequences_;  // of classes
-  int64_t steps_ = 0;
   size_t edges_ = 0;
 };
 
-absl::StatusOr<Automaton> Automaton::Compile(const Grammar& grammar) { return AutomatonBuilder(grammar).Build(); }
+absl::StatusOr<Automaton> Automaton::Compile(const Grammar& grammar, CompileBudget& budget) {
+  return AutomatonBuilder(grammar, budget).Build();
+}
 
 }  // namespace moestro::text::grammar

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/text/grammar/budget.h"
 #include "common/text/grammar/grammar.h"
 
 namespace moestro::text::grammar {
@@ -30,7 +31,7 @@ class Automaton {
 
   // INVALID_ARGUMENT names the rule that has no definition, that begins with itself, or that cannot end; or the grammar
   // is larger than limits.h allows.
-  static absl::StatusOr<Automaton> Compile(const Grammar& grammar);
+  static absl::StatusOr<Automaton> Compile(const Grammar& grammar, CompileBudget& budget);
 
   std::span<const ByteEdge> bytes(int32_t state) const {
     return std::span(byte_edges_).subspan(states_[state].bytes, states_[state + 1].bytes - states_[state].bytes);

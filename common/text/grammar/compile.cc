@@ -2,6 +2,7 @@
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
+#include "common/text/grammar/budget.h"
 #include "common/text/grammar/gbnf.h"
 #include "common/text/grammar/json_schema.h"
 #include "common/text/grammar/limits.h"
@@ -10,16 +11,16 @@
 namespace moestro::text::grammar {
 namespace {
 
-absl::StatusOr<Grammar> Parse(const Constraint& constraint) {
+absl::StatusOr<Grammar> Parse(const Constraint& constraint, CompileBudget& budget) {
   switch (constraint.kind) {
     case Constraint::Kind::kNone:
       break;
     case Constraint::Kind::kJsonObject:
       return AnyJsonObject();
     case Constraint::Kind::kJsonSchema:
-      return CompileJsonSchema(constraint.text);
+      return CompileJsonSchema(constraint.text, budget);
     case Constraint::Kind::kGrammar:
-      return ParseGbnf(constraint.text);
+      return ParseGbnf(constraint.text, budget);
     case Constraint::Kind::kRegex:
       return ParseRegex(constraint.text);
   }
@@ -32,8 +33,9 @@ absl::StatusOr<Automaton> CompileConstraint(const Constraint& constraint) {
   if (constraint.text.size() > kMaxConstraintBytes) {
     return absl::InvalidArgumentError(Concat("longer than ", kMaxConstraintBytes, " bytes"));
   }
-  MOE_ASSIGN_OR_RETURN(const Grammar grammar, Parse(constraint));
-  return Automaton::Compile(grammar);
+  CompileBudget budget;
+  MOE_ASSIGN_OR_RETURN(const Grammar grammar, Parse(constraint, budget));
+  return Automaton::Compile(grammar, budget);
 }
 
 }  // namespace moestro::text::grammar

@@ -24,7 +24,7 @@ bool IsNamePart(char c) {
 
 class GbnfParser {
  public:
-  explicit GbnfParser(std::string_view text) : cursor_(text) {}
+  GbnfParser(std::string_view text, CompileBudget& budget) : cursor_(text), budget_(budget) {}
 
   absl::StatusOr<Grammar> Parse() {
     RuleNamed("root");
@@ -239,7 +239,7 @@ class GbnfParser {
       const std::string_view schema = RawValue(cursor_.Rest());
       const int line = cursor_.line();
       cursor_.Advance(schema.size());
-      return Embed(CompileJsonSchema(schema), line);
+      return Embed(CompileJsonSchema(schema, budget_), line);
     }
     const bool is_known =
         name == "token" || name == "until" || name == "without" || name == "regex" || name == "grammar";
@@ -248,7 +248,7 @@ class GbnfParser {
     if (!cursor_.Skip("\"")) return Unexpected(Concat("a literal after %", name));
     MOE_ASSIGN_OR_RETURN(const std::string text, TakeLiteral());
     if (name == "regex") return Embed(ParseRegex(text), line);
-    if (name == "grammar") return Embed(ParseGbnf(text), line);
+    if (name == "grammar") return Embed(ParseGbnf(text, budget_), line);
     if (text.empty()) return AtLine(line, Concat("the text after %", name, " is empty"));
     if (name == "token") return grammar_.Token(text);
     if (text.size() > kMaxUntilBytes) return AtLine(line, Concat("over ", kMaxUntilBytes, " bytes after %", name));
@@ -294,6 +294,7 @@ class GbnfParser {
   }
 
   TextCursor cursor_;
+  CompileBudget& budget_;
   Grammar grammar_;
   std::map<std::string, RuleId, std::less<>> rules_;
   std::map<RuleId, int> first_use_;  // line
@@ -301,11 +302,11 @@ class GbnfParser {
 
 }  // namespace
 
-absl::StatusOr<Grammar> ParseGbnf(std::string_view text) {
+absl::StatusOr<Grammar> ParseGbnf(std::string_view text, CompileBudget& budget) {
   if (const auto offset = FindInvalidUtf8(text)) {
     return absl::InvalidArgumentError(Concat("grammar: invalid UTF-8 at byte ", *offset));
   }
-  return GbnfParser(text).Parse();
+  return GbnfParser(text, budget).Parse();
 }
 
 }  // namespace moestro::text::grammar

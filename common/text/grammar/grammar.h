@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/text/grammar/code_point_set.h"
+#include "common/text/grammar/limits.h"
 
 namespace moestro::text::grammar {
 
@@ -87,6 +88,8 @@ class Grammar {
   NodeId Import(const Grammar& other) {
     const auto nodes = static_cast<NodeId>(nodes_.size());
     const auto rules = static_cast<RuleId>(rules_.size());
+    bytes_ += other.bytes_;
+    is_too_large_ |= other.is_too_large_ || nodes_.size() + other.nodes_.size() > kMaxNodes || bytes_ > kMaxNodeBytes;
     for (Node node : other.nodes_) {
       for (NodeId& child : node.children) child += nodes;
       node.rule += rules;
@@ -96,11 +99,17 @@ class Grammar {
     return Call(rules);
   }
 
+  // Whether it has lost nodes because of kMaxNodes or kMaxNodeBytes: it may not be used then.
+  bool is_too_large() const { return is_too_large_; }
+
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<Rule>& rules() const { return rules_; }
 
  private:
   NodeId Add(Node node) {
+    bytes_ += node.bytes.size();
+    is_too_large_ |= nodes_.size() >= kMaxNodes || bytes_ > kMaxNodeBytes;
+    if (is_too_large_ && !nodes_.empty()) return 0;
     for (const NodeId child : node.children) node.depth = std::max(node.depth, nodes_[child].depth + 1);
     nodes_.push_back(std::move(node));
     return static_cast<NodeId>(nodes_.size() - 1);
@@ -108,6 +117,8 @@ class Grammar {
 
   std::vector<Node> nodes_;
   std::vector<Rule> rules_;
+  size_t bytes_ = 0;
+  bool is_too_large_ = false;
 };
 
 }  // namespace moestro::text::grammar

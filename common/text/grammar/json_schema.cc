@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,11 +79,39 @@ std::string TypeOf(const Schema& value) {
   return value.is_number_integer() ? "integer" : "number";
 }
 
-std::string Under(const std::string& where, std::string_view keyword) { return Concat(where, "/", keyword); }
+// For messages: of long names and deep places the beginning will do.
+std::string Under(const std::string& where, std::string_view keyword) {
+  constexpr size_t kMostWhere = 256, kMostKeyword = 64;
+  return where.size() > kMostWhere ? where : Concat(where, "/", keyword.substr(0, kMostKeyword));
+}
+
+// Of a reference: %24 becomes $, ~1 becomes /.
+std::string UnescapePart(std::string_view part) {
+  std::string plain;
+  for (size_t i = 0; i < part.size();) {
+    const auto is = [&](std::string_view escape) { return part.substr(i, escape.size()) == escape; };
+    const auto add = [&](char c, size_t bytes) {
+      plain += c;
+      i += bytes;
+    };
+    if (is("%24")) {
+      add('$', 3);
+    } else if (is("%20")) {
+      add(' ', 3);
+    } else if (is("~1")) {
+      add('/', 2);
+    } else if (is("~0")) {
+      add('~', 2);
+    } else {
+      add(part[i], 1);
+    }
+  }
+  return plain;
+}
 
 class SchemaCompiler {
  public:
-  explicit SchemaCompiler(const Schema& root) : root_(root), json_(&grammar_) {}
+  SchemaCompiler(const Schema& root, CompileBudget& budget) : root_(root), budget_(budget), json_(&grammar_) {}
 
   absl::StatusOr<Grammar> Compile() {
     const RuleId root = grammar_.AddRule("#");
@@ -92,6 +122,29 @@ class SchemaCompiler {
   }
 
  private:
+  // Of a copy of a part of the schema: counts it while it lives.
+  class Held {
+   public:
+    Held(SchemaCompiler& compiler, int64_t steps) : compiler_(compiler), steps_(steps) { compiler_.held_ += steps_; }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    ~Held() { compiler_.held_ -= steps_; }
+
+   private:
+    SchemaCompiler& compiler_;
+    const int64_t steps_;
+  };
+
+  // Before a copy of that many steps is made.
+  absl::Status SpendCopy(int64_t steps, const std::string& where) {
+    constexpr int64_t kStepsOfACopy = 2;  // one is looking for what is to be copied
+    if (held_ + steps > kMaxHeldValues) {
+      return SchemaError(where, "what references, allOf and anyOf repeat is too large");
+    }
+    if (grammar_.is_too_large()) return SchemaError(where, "the grammar is too large: it has too many parts");
+    return Annotate(budget_.Spend(kStepsOfACopy * steps), Concat("schema: ", Printable(where)));
+  }
+
   absl::StatusOr<NodeId> Value(const Schema& schema, const std::string& where, int nesting) {
     if (nesting > kMaxSchemaNesting) return SchemaError(where, "schemas are nested too deep");
     if (++schemas_ > kMaxSchemas) return SchemaError(where, "too many schemas, with the parts of allOf and anyOf");
@@ -100,12 +153,14 @@ class SchemaCompiler {
       return SchemaError(where, "false allows no value");
     }
     if (!schema.is_object()) return SchemaError(where, "is not a schema: an object, true or false");
+    MOE_RETURN_IF_ERROR(SpendCopy(std::ssize(schema), where));
     MOE_RETURN_IF_ERROR(CheckKeywords(schema, where));
     if (const Schema* reference = Find(schema, "$ref")) {
       if (!SaysMoreThan(schema, "$ref")) return Reference(*reference, where, nesting);
     }
     if (schema.contains("$ref") || schema.contains("allOf")) {
       MOE_ASSIGN_OR_RETURN(const Schema resolved, Resolve(schema, where, 0));
+      const Held held(*this, StepsOf(resolved));
       return Value(resolved, where, nesting + 1);
     }
     if (schema.contains("anyOf") && schema.contains("oneOf")) {
@@ -134,9 +189,17 @@ class SchemaCompiler {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<const Schema*> Target(const Schema& reference, const std::string& where) const {
+  absl::StatusOr<const Schema*> Target(const Schema& reference, const std::string& where) {
     if (!reference.is_string()) return SchemaError(where, "'$ref' is not a string");
     const auto& text = reference.get_ref<const std::string&>();
+    MOE_RETURN_IF_ERROR(SpendCopy(StepsOf(reference), where));
+    if (const auto found = targets_.find(text); found != targets_.end()) return found->second;
+    MOE_ASSIGN_OR_RETURN(const Schema* const target, FindTarget(text, where));
+    targets_.emplace(text, target);
+    return target;
+  }
+
+  absl::StatusOr<const Schema*> FindTarget(const std::string& text, const std::string& where) const {
     if (text == "#") return &root_;
     if (!text.starts_with("#/")) {
       return SchemaError(where,
@@ -145,12 +208,7 @@ class SchemaCompiler {
     const Schema* at = &root_;
     for (size_t begin = 2; begin <= text.size();) {
       const size_t end = std::min(text.find('/', begin), text.size());
-      std::string part = text.substr(begin, end - begin);
-      for (const auto& [escape, plain] : {std::pair{"%24", "$"}, {"%20", " "}, {"~1", "/"}, {"~0", "~"}}) {
-        for (size_t found = part.find(escape); found != std::string::npos; found = part.find(escape, found + 1)) {
-          part.replace(found, std::string_view(escape).size(), plain);
-        }
-      }
+      const std::string part = UnescapePart(std::string_view(text).substr(begin, end - begin));
       const bool is_index = at->is_array() && !part.empty() && part.size() < 6 &&
                             part.find_first_not_of("0123456789") == std::string::npos;
       if (at->is_object() && at->contains(part)) {
@@ -183,20 +241,35 @@ class SchemaCompiler {
     if (!schema.is_object()) return SchemaError(where, "a part of allOf is not an object");
     MOE_RETURN_IF_ERROR(CheckKeywords(schema, where));
     if (++schemas_ > kMaxSchemas) return SchemaError(where, "too many schemas, with the parts of allOf and anyOf");
+    MOE_RETURN_IF_ERROR(SpendCopy(StepsOf(schema), where));
     Schema merged = Without(Without(schema, "$ref"), "allOf");
     if (const Schema* reference = Find(schema, "$ref")) {
       MOE_ASSIGN_OR_RETURN(const Schema* const target, Target(*reference, where));
-      MOE_ASSIGN_OR_RETURN(const Schema part, Resolve(*target, where, resolving + 1));
-      MOE_ASSIGN_OR_RETURN(merged, MergeSchemas(part, merged, where));
+      MOE_ASSIGN_OR_RETURN(const Schema* const part, ResolveTarget(target, where, resolving + 1));
+      MOE_ASSIGN_OR_RETURN(merged, Merge(*part, merged, where));
     }
     if (const Schema* parts = Find(schema, "allOf")) {
       if (!parts->is_array() || parts->empty()) return SchemaError(Under(where, "allOf"), "is not an array of schemas");
       for (const Schema& one : *parts) {
+        const Held held(*this, StepsOf(merged));
         MOE_ASSIGN_OR_RETURN(const Schema part, Resolve(one, Under(where, "allOf"), resolving + 1));
-        MOE_ASSIGN_OR_RETURN(merged, MergeSchemas(merged, part, where));
+        MOE_ASSIGN_OR_RETURN(merged, Merge(merged, part, where));
       }
     }
     return merged;
+  }
+
+  // Once for each target, however many refer to it.
+  absl::StatusOr<const Schema*> ResolveTarget(const Schema* target, const std::string& where, int resolving) {
+    if (const auto found = resolved_.find(target); found != resolved_.end()) return &found->second;
+    MOE_ASSIGN_OR_RETURN(Schema resolved, Resolve(*target, where, resolving));
+    held_ += StepsOf(resolved);  // to the end
+    return &resolved_.emplace(target, std::move(resolved)).first->second;
+  }
+
+  absl::StatusOr<Schema> Merge(const Schema& a, const Schema& b, const std::string& where) {
+    MOE_RETURN_IF_ERROR(SpendCopy(StepsOf(a) + StepsOf(b), where));
+    return MergeSchemas(a, b, where);
   }
 
   // What stands beside anyOf applies to every part.
@@ -205,7 +278,12 @@ class SchemaCompiler {
     const std::string inside = Under(where, keyword);
     if (!parts.is_array() || parts.empty()) return SchemaError(inside, "is not an array of schemas");
     const bool alone = !SaysMoreThan(schema, keyword);
-    const Schema beside = Without(schema, keyword);
+    Schema beside;
+    if (!alone) {
+      MOE_RETURN_IF_ERROR(SpendCopy(StepsOf(schema), where));
+      beside = Without(schema, keyword);
+    }
+    const Held held_beside(*this, StepsOf(beside));
     std::vector<NodeId> ways;
     for (size_t i = 0; i < parts.size(); ++i) {
       const std::string place = Under(inside, std::to_string(i));
@@ -215,7 +293,8 @@ class SchemaCompiler {
         continue;
       }
       MOE_ASSIGN_OR_RETURN(const Schema part, Resolve(parts[i], place, 0));
-      MOE_ASSIGN_OR_RETURN(const Schema merged, MergeSchemas(part, beside, place));
+      MOE_ASSIGN_OR_RETURN(const Schema merged, Merge(part, beside, place));
+      const Held held(*this, StepsOf(merged));
       MOE_ASSIGN_OR_RETURN(const NodeId way, Value(merged, place, nesting + 1));
       ways.push_back(way);
     }
@@ -248,6 +327,7 @@ class SchemaCompiler {
   }
 
   absl::StatusOr<NodeId> Enumeration(const Schema& schema, const std::string& where) {
+    MOE_RETURN_IF_ERROR(SpendCopy(2 * StepsOf(schema), where));  // the values, and their texts
     for (const auto& [name, value] : schema.items()) {
       if (name == "enum" || name == "const" || name == "type" || name == "nullable" || IsAnnotation(name)) continue;
       return SchemaError(where, Concat(Quoted(name), " beside enum or const cannot be enforced"));
@@ -496,10 +576,10 @@ class SchemaCompiler {
       return json_.Object();
     }
     std::vector<Property> members;
-    std::vector<std::string> names;
+    std::set<std::string> names;
     const auto add = [&](const std::string& name, const Schema& value, const std::string& place) -> absl::Status {
       const bool is_required = std::binary_search(required.begin(), required.end(), name);
-      names.push_back(name);
+      names.insert(name);
       if (value == Schema(false) && !is_required) return absl::OkStatus();
       MOE_ASSIGN_OR_RETURN(const NodeId node, Value(value, place, nesting + 1));
       const NodeId pair = json_.Pair(grammar_.Bytes(Schema(name).dump()), node);
@@ -510,7 +590,7 @@ class SchemaCompiler {
       MOE_RETURN_IF_ERROR(add(name, value, Under(Under(where, "properties"), name)));
     }
     for (const std::string& name : required) {
-      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+      if (names.contains(name)) continue;
       if (additional != nullptr && *additional == Schema(false)) {
         return SchemaError(Under(where, "required"), Concat(Quoted(name), " is not in properties"));
       }
@@ -524,7 +604,7 @@ class SchemaCompiler {
       const Schema any = true;
       MOE_ASSIGN_OR_RETURN(const NodeId value, AsRule(additional == nullptr ? any : *additional,
                                                       Under(where, "additionalProperties"), nesting));
-      const NodeId key = names.empty() ? json_.String() : json_.StringExcept(names);
+      const NodeId key = names.empty() ? json_.String() : json_.StringExcept({names.begin(), names.end()});
       other = json_.Pair(grammar_.Call(grammar_.AddRule(Under(where, "(other name)"), key)), value);
     }
     return Members(members, other, where);
@@ -556,17 +636,21 @@ class SchemaCompiler {
   }
 
   const Schema& root_;
+  CompileBudget& budget_;
   Grammar grammar_;
   JsonText json_;
   std::map<std::string, RuleId, std::less<>> references_;
+  std::map<std::string, const Schema*> targets_;  // of references
+  std::map<const Schema*, Schema> resolved_;      // targets, with what they refer to merged into them
+  int64_t held_ = 0;                              // steps of the copies that live
   int schemas_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<Grammar> CompileJsonSchema(std::string_view schema) {
+absl::StatusOr<Grammar> CompileJsonSchema(std::string_view schema, CompileBudget& budget) {
   MOE_ASSIGN_OR_RETURN(const Schema root, ParseOrderedJsonObject(schema, "schema"));
-  return SchemaCompiler(root).Compile();
+  return SchemaCompiler(root, budget).Compile();
 }
 
 Grammar AnyJsonObject() {

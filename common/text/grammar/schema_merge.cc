@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
@@ -45,15 +49,39 @@ Schema Both(const Schema& a, const Schema& b) {
   return {{"allOf", std::move(parts)}};
 }
 
+// Finds equal values in a time that grows with the logarithm of their number.
+class ValueSet {
+ public:
+  explicit ValueSet(const Schema& array) {
+    for (const Schema& value : array) values_.insert(&value);
+  }
+  bool Has(const Schema& value) const { return values_.contains(&value); }
+  // True if it is new. `value` must live as long as this.
+  bool Insert(const Schema& value) { return values_.insert(&value).second; }
+
+ private:
+  struct Less {
+    bool operator()(const Schema* a, const Schema* b) const { return *a < *b; }
+  };
+  std::set<const Schema*, Less> values_;
+};
+
 Schema MergeProperties(const Schema& a, const Schema& b) {
-  Schema merged = a;
-  for (const auto& [name, schema] : b.items()) {
-    const auto mine = merged.find(name);
-    if (mine == merged.end()) {
-      merged[name] = schema;
-    } else if (*mine != schema) {
-      *mine = Both(*mine, schema);
-    }
+  // An object finds a name by looking at all of them.
+  std::map<std::string_view, const Schema*> theirs;
+  for (const auto& [name, schema] : b.get_ref<const Schema::object_t&>()) theirs.emplace(name, &schema);
+  Schema::object_t merged;
+  std::set<std::string_view> mine;
+  const auto add = [&](const std::string& name, Schema schema) {
+    static_cast<Schema::object_t::Container&>(merged).emplace_back(name, std::move(schema));
+  };
+  for (const auto& [name, schema] : a.get_ref<const Schema::object_t&>()) {
+    mine.insert(name);
+    const auto other = theirs.find(name);
+    add(name, other == theirs.end() || *other->second == schema ? schema : Both(schema, *other->second));
+  }
+  for (const auto& [name, schema] : b.get_ref<const Schema::object_t&>()) {
+    if (!mine.contains(name)) add(name, schema);
   }
   return merged;
 }
@@ -64,8 +92,10 @@ absl::Status CheckClosed(const Schema& closed, const Schema& other, const std::s
   const Schema none = Schema::object();
   const Schema& mine = closed.contains("properties") ? closed["properties"] : none;
   const Schema& theirs = other.contains("properties") ? other["properties"] : none;
+  std::set<std::string> names;
+  for (const auto& [name, schema] : mine.items()) names.insert(name);
   for (const auto& [name, schema] : theirs.items()) {
-    if (mine.contains(name)) continue;
+    if (names.contains(name)) continue;
     return SchemaError(where,
                        Concat("'additionalProperties' of one part applies to ", Quoted(name), " of another part"));
   }
@@ -74,8 +104,9 @@ absl::Status CheckClosed(const Schema& closed, const Schema& other, const std::s
 
 Schema MergeRequired(const Schema& a, const Schema& b) {
   Schema all = a;
+  ValueSet known(a);
   for (const Schema& name : b) {
-    if (!Includes(all, name)) all.push_back(name);
+    if (known.Insert(name)) all.push_back(name);
   }
   return all;
 }
@@ -98,9 +129,27 @@ bool SaysMoreThan(const Schema& schema, std::string_view except) {
   return false;
 }
 
-Schema Without(Schema schema, std::string_view keyword) {
-  schema.erase(std::string(keyword));
-  return schema;
+Schema Without(const Schema& schema, std::string_view keyword) {
+  Schema rest = Schema::object();
+  for (const auto& [name, value] : schema.get_ref<const Schema::object_t&>()) {
+    if (name != keyword)
+      static_cast<Schema::object_t::Container&>(rest.get_ref<Schema::object_t&>()).emplace_back(name, value);
+  }
+  return rest;
+}
+
+int64_t StepsOf(const Schema& schema) {
+  constexpr int64_t kBytesAStep = 16;
+  if (schema.is_string()) return 1 + std::ssize(schema.get_ref<const std::string&>()) / kBytesAStep;
+  int64_t steps = 1;
+  if (schema.is_array()) {
+    for (const Schema& value : schema) steps += StepsOf(value);
+  } else if (schema.is_object()) {
+    for (const auto& [name, value] : schema.get_ref<const Schema::object_t&>()) {
+      steps += 1 + std::ssize(name) / kBytesAStep + StepsOf(value);
+    }
+  }
+  return steps;
 }
 
 absl::StatusOr<Schema> MergeSchemas(const Schema& a, const Schema& b, const std::string& where) {
@@ -134,8 +183,8 @@ absl::StatusOr<Schema> MergeSchemas(const Schema& a, const Schema& b, const std:
     } else if (keyword == "items") {
       mine = Both(mine, value);
     } else if (keyword == "enum" && mine.is_array() && value.is_array()) {
-      std::erase_if(mine.get_ref<Schema::array_t&>(),
-                    [&theirs = value](const Schema& one) { return !Includes(theirs, one); });
+      const ValueSet theirs(value);
+      std::erase_if(mine.get_ref<Schema::array_t&>(), [&](const Schema& one) { return !theirs.Has(one); });
     } else {
       return SchemaError(where, Concat(Quoted(keyword), " twice with different values cannot be enforced"));
     }

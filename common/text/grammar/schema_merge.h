@@ -1,6 +1,7 @@
 // One JSON schema that says what two say together.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -20,11 +21,14 @@ bool IsAnnotation(std::string_view keyword);
 // Whether a schema has keywords, besides `except`, that are no annotations.
 bool SaysMoreThan(const Schema& schema, std::string_view except);
 
+// The steps (budget.h) of a copy.
+int64_t StepsOf(const Schema& schema);
+
 // What both objects say, for keywords that have an exact intersection; annotations are dropped. Neither has $ref or
-// allOf.
+// allOf. Takes some StepsOf both, and the logarithm of that for each value of an array.
 absl::StatusOr<Schema> MergeSchemas(const Schema& a, const Schema& b, const std::string& where);
 
 // The schema without one keyword.
-Schema Without(Schema schema, std::string_view keyword);
+Schema Without(const Schema& schema, std::string_view keyword);
 
 }  // namespace moestro::text::grammar

@@ -19,14 +19,15 @@ namespace {
 constexpr int kMaxDepth = 64;
 
 template <typename Json>
-absl::StatusOr<Json> ParseObject(std::string_view text, const std::string& label, size_t max_values) {
+absl::StatusOr<Json> ParseObject(std::string_view text, const std::string& label, size_t max_values,
+                                 size_t max_members) {
   // The library takes a NUL byte for the end of the input and would ignore the rest.
   if (text.find('\0') != std::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat(label, ": not valid JSON: contains a NUL byte"));
   }
   std::vector<absl::flat_hash_set<std::string>> keys;  // of the open objects
   std::string duplicate;
-  bool too_deep = false;
+  bool too_deep = false, too_many_members = false;
   size_t values = 0;
   const auto watch = [&](int depth, typename Json::parse_event_t event, Json& parsed) {
     if (event != Json::parse_event_t::object_end && event != Json::parse_event_t::array_end) ++values;
@@ -35,15 +36,19 @@ absl::StatusOr<Json> ParseObject(std::string_view text, const std::string& label
     if (event == Json::parse_event_t::key && !keys.empty() && values <= max_values) {
       const std::string& key = parsed.template get_ref<const std::string&>();
       if (!keys.back().insert(key).second && duplicate.empty()) duplicate = Quoted(key);
+      if (keys.back().size() > max_members) too_many_members = true;
     }
     too_deep = too_deep || depth > kMaxDepth;
-    return depth <= kMaxDepth && values <= max_values;  // others are dropped
+    return depth <= kMaxDepth && values <= max_values && !too_many_members;  // others are dropped
   };
   try {
     Json document = Json::parse(text.begin(), text.end(), watch);
     if (too_deep) return absl::InvalidArgumentError(absl::StrCat(label, ": nested deeper than ", kMaxDepth));
     if (values > max_values) {
       return absl::InvalidArgumentError(absl::StrCat(label, ": has more than ", max_values, " values"));
+    }
+    if (too_many_members) {
+      return absl::InvalidArgumentError(absl::StrCat(label, ": an object has more than ", max_members, " members"));
     }
     if (!duplicate.empty()) return absl::InvalidArgumentError(absl::StrCat(label, ": duplicate key ", duplicate));
     if (!document.is_object()) return absl::InvalidArgumentError(absl::StrCat(label, ": not a JSON object"));
@@ -56,11 +61,11 @@ absl::StatusOr<Json> ParseObject(std::string_view text, const std::string& label
 }  // namespace
 
 absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& label, size_t max_values) {
-  return ParseObject<json>(text, label, max_values);
+  return ParseObject<json>(text, label, max_values, SIZE_MAX);
 }
 
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJsonObject(std::string_view text, const std::string& label) {
-  return ParseObject<nlohmann::ordered_json>(text, label, SIZE_MAX);
+  return ParseObject<nlohmann::ordered_json>(text, label, SIZE_MAX, kMaxOrderedMembers);
 }
 
 std::string Describe(const json& value) {

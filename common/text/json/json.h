@@ -20,7 +20,9 @@ namespace moestro::text {
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const std::string& label,
                                                size_t max_values = SIZE_MAX);
 
-// The same, with the members of every object in the order of the text.
+// The same, with the members of every object in the order of the text: at most kMaxOrderedMembers, because such an
+// object finds a name by looking at all of them.
+inline constexpr size_t kMaxOrderedMembers = 4096;
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJsonObject(std::string_view text, const std::string& label);
 
 // Reads fields of an object and keeps the first error in a status that several readers share. So a parser is a list of

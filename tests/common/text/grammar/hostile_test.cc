@@ -48,15 +48,15 @@ TEST(HostileTest, HugeRepetitionsAreRefused) {
               HasSubstr("longer than"));
 }
 
-TEST(HostileTest, PartsThatMultiplyAreRefused) {
-  // Each definition has the one before twice, with something beside: 2^25 schemas.
+TEST(HostileTest, PartsThatMultiply) {
+  // Each definition has the one before twice, with something beside: 2^25 schemas, if each were resolved each time.
   std::string schema = R"({"$ref":"#/$defs/25","$defs":{"0":{"type":"object"})";
   for (int i = 1; i <= 25; ++i) {
     const std::string before =
         "{\"$ref\":\"#/$defs/" + std::to_string(i - 1) + "\",\"minItems\":" + std::to_string(i) + "}";
     schema += ",\"" + std::to_string(i) + "\":{\"allOf\":[" + before + "," + before + "]}";
   }
-  EXPECT_THAT(ErrorOf(Kind::kJsonSchema, schema + "}}"), HasSubstr("too many schemas"));
+  EXPECT_THAT(ErrorOf(Kind::kJsonSchema, schema + "}}"), "compiles");
   EXPECT_THAT(ErrorOf(Kind::kJsonSchema, R"({"type":"object","anyOf":[{"$ref":"#"},{"$ref":"#"},{"minimum":1}]})"),
               AnyOf(HasSubstr("too many schemas"), HasSubstr("too deep"), HasSubstr("twice")));
 }
