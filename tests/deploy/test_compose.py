@@ -90,12 +90,18 @@ def test_the_router_may_go_before_the_roles_that_compute():
     folder = DEPLOY / "systemd/moestro@router.service.d"
     assert re.findall(r"^(\w+)=(.*)$", (folder / "priority.conf").read_text(), re.M) == [("LimitRTPRIO", "1")]
     assert RIGHTS["router"]["ulimits"] == {"rtprio": 1}
-    assert "moestro@router.service.d/{memory,priority}.conf" in (DEPLOY / "README.md").read_text()
+    assert "moestro@router.service.d/{memory,priority,state}.conf" in (DEPLOY / "README.md").read_text()
 
 
 def test_without_the_file_of_rights_no_engine_refuses_a_container():
     for name, service in {**SERVICES, **GPU_SERVICES}.items():
         assert "ulimits" not in service and service.get("oom_score_adj", 0) >= 0, name
+
+
+def test_the_router_may_write_where_batches_are_kept():
+    """The rest of the system is read-only to it."""
+    folder = re.search(r"^StateDirectory=(.*)$", (DEPLOY / "systemd/moestro@router.service.d/state.conf").read_text(), re.M)[1]
+    assert f'# batch-dir = "/var/lib/{folder}"' in (DEPLOY / "systemd/node.toml").read_text()
 
 
 def test_logs_are_bounded():

@@ -243,6 +243,20 @@ def test_markdown_never_becomes_html(page):
     assert page.driver.execute_async_script(cut, MARKDOWN, 1) == whole
 
 
+def test_a_long_line_is_only_text(page):
+    """Rules that take the square of a line's length would freeze the page: minutes, for lines such as these."""
+    page.driver.set_script_timeout(30)
+    shown = page.driver.execute_async_script("""
+        const [lines, done] = arguments;
+        import('/page/markdown.js').then(({MarkdownView}) => {
+          const parent = document.createElement('div');
+          for (const line of lines) new MarkdownView(parent).update(line);
+          done(parent.querySelectorAll('h3, table, pre, hr').length);
+        }, (error) => done(String(error)));""", [
+            mark + " " * 200000 + end for mark, end in (("# ", "x"), ("a|b\n", "x"), ("-", "x"), ("```", "`"), ("", "x"))])
+    assert shown == 0
+
+
 def test_files_have_a_strict_policy(node):
     connection = http.client.HTTPConnection("127.0.0.1", node.http_port)
     for path, kind in (("/", "text/html"), ("/page/main.js", "text/javascript"), ("/page/style.css", "text/css")):

@@ -3,11 +3,17 @@
 
 import {element} from "./dom.js";
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`]*)$/;
+// Longer lines are text: these rules take the square of a line's length, and a model can write one that freezes the page.
+const MAX_LINE = 1000;
+const ofLines = (rule) => ({
+  exec: (line) => line.length <= MAX_LINE ? rule.exec(line) : null,
+  test: (line) => line.length <= MAX_LINE && rule.test(line),
+});
+const FENCE = ofLines(/^ {0,3}(`{3,}|~{3,})\s*([^`]*)$/);
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
-const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
-const TABLE_RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+const RULE = ofLines(/^ {0,3}([-*_])(\s*\1){2,}\s*$/);
+const HEADING = ofLines(/^ {0,3}(#{1,6})\s+(.*?)\s*#*$/);
+const TABLE_RULE = ofLines(/^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/);
 // Deeper quotes and lists are shown as their text.
 const MAX_DEPTH = 8;
 
@@ -157,7 +163,7 @@ const INLINE = [
   {mark: /<(https?:\/\/[^\s<>]+)>/y, make: (m) => link(m[1], m[1])},
   {mark: /https?:\/\/[^\s<>()"'`]*[^\s<>()"'`.,;:!?]/y, word: true, make: (m) => link(m[0], m[0])},
   {mark: /\\([\\`*_{}[\]()#+\-.!|~<>])/y, make: (m) => document.createTextNode(m[1])},
-  {mark: / {2,}\n/y, make: () => element("br")},
+  {mark: / {2,99}\n/y, make: () => element("br")},
 ];
 
 function renderInline(text) {
