@@ -97,13 +97,16 @@ void Batches::Stop() {
   for (std::thread* thread : threads) thread->join();
 }
 
+// With its thread, which throws if it cannot be started.
+Batches::Line& Batches::LineOf(const std::string& tenant) {
+  Line& line = lines_[tenant];
+  if (!line.thread.joinable()) line.thread = std::thread([this, tenant, &line] { RunLine(tenant, line); });
+  return line;
+}
+
 void Batches::Enqueue(const BatchRecord& batch) {
-  Line& line = lines_[batch.tenant];
-  line.waiting.push_back(batch.id);
+  LineOf(batch.tenant).waiting.push_back(batch.id);
   metrics_.unfinished.Increment();
-  if (!line.thread.joinable()) {
-    line.thread = std::thread([this, tenant = batch.tenant, &line] { RunLine(tenant, line); });
-  }
   changed_.notify_all();
 }
 
@@ -312,6 +315,7 @@ absl::StatusOr<BatchRecord> Batches::Create(const std::string& tenant, const std
     return absl::FailedPreconditionError(
         absl::StrCat(limits_.unfinished, " batches of this key are unfinished; wait for one, or cancel it"));
   }
+  LineOf(tenant);  // before the batch is kept, which would wait for the key's next one
   MOE_RETURN_IF_ERROR(records_.Write(batch.id, batch.ToRecord()));
   batches_[batch.id] = batch;
   Enqueue(batch);

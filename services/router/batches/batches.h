@@ -69,6 +69,7 @@ class Batches {
     std::thread thread;
   };
 
+  Line& LineOf(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Enqueue(const BatchRecord& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunLine(const std::string& tenant, Line& line);
   void RunFirst(const std::string& id, Line& line);
