@@ -183,6 +183,8 @@ TEST(Sampler, MinPDropsTheUnlikely) {
   EXPECT_LT(ChiSquare(logits, {.temperature = 1, .min_p = 0.19f}, {0.5 / sum, 1 / sum, 0.2 / sum}, 10000), 13.8);
   EXPECT_LT(ChiSquare(logits, {.temperature = 1, .min_p = 0.3f}, {1.0 / 3, 2.0 / 3, 0}, 10000), 10.8);
   for (int i = 0; i < 50; ++i) EXPECT_EQ(SampleId(logits, {.temperature = 1, .min_p = 1}, i), 1);
+  // One that has just as much stays.
+  EXPECT_LT(ChiSquare({2, 2, 0}, {.temperature = 1, .min_p = 1}, {0.5, 0.5, 0}, 10000), 10.8);
   // After temperature: at 0.5 the weights are 1, 0.25 and 0.04.
   EXPECT_LT(ChiSquare(logits, {.temperature = 0.5f, .min_p = 0.2f}, {0.2, 0.8, 0}, 10000), 10.8);
   // top_p is of the remainder: of 2/3 and 1/3, the first alone reaches 0.6.

@@ -91,6 +91,19 @@ TEST(HostileTest, AmbiguousGrammarsEnd) {
   EXPECT_THAT(std::string(many.message()), AnyOf("", HasSubstr("the grammar cannot be followed")));
 }
 
+// Four hundred loops of different lengths: no two steps reach the same positions.
+TEST(HostileTest, AMaskHasABudget) {
+  std::string grammar = "root ::= ";
+  for (int i = 100; i < 500; ++i) grammar += "(\"a\"{" + std::to_string(i) + "})*|";
+  const auto automaton = MakeAutomaton(Kind::kGrammar, grammar + "\"x\"");
+  Matcher matcher(automaton);
+  Matcher::Configuration at = matcher.start();
+  int64_t bytes = 0;
+  for (; matcher.status().ok() && bytes < kMaxMaskSteps / 100; ++bytes) at = matcher.Compact(matcher.Next(at, 'a'));
+  EXPECT_THAT(std::string(matcher.status().message()), HasSubstr("too many steps"));
+  EXPECT_GT(bytes * 400, kMaxMaskSteps / 8) << "and it is no smaller than limits.h says";
+}
+
 TEST(HostileTest, ManyPositionsAreAnError) {
   std::string grammar = "root ::= ";
   for (int i = 0; i < 5000; ++i) grammar += "(\"a\"* \"" + std::to_string(i) + "\")|";
