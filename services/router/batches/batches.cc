@@ -57,11 +57,11 @@ Batches::~Batches() {
 absl::Status Batches::Start() {
   MOE_RETURN_IF_ERROR(files_.Load());
   MutexLock lock(mutex_);
-  auto& batches = batches_;  // under the lock that is held
-  MOE_RETURN_IF_ERROR(records_.ReadAll([&batches](const std::string& id, const nlohmann::ordered_json& record) {
+  MOE_RETURN_IF_ERROR(records_.ReadAll([this](const std::string& id, const nlohmann::ordered_json& record) {
+    mutex_.AssertHeld();
     BatchRecord batch = BatchRecord::FromRecord(record);
     if (batch.id != id) return absl::DataLossError("holds no batch of that name");
-    batches[id] = std::move(batch);
+    batches_[id] = std::move(batch);
     return absl::OkStatus();
   }));
   lock_ = ::open((folder_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

@@ -51,9 +51,9 @@ FileStore::FileStore(const std::string& folder, const FileLimits& limits, Random
 
 absl::Status FileStore::Load() {
   MutexLock lock(mutex_);
-  auto& files = files_;  // under the lock that is held
-  return records_.ReadAll([&files](const std::string& id, const Json& record) {
-    files[id] = FromJson(id, record);
+  return records_.ReadAll([this](const std::string& id, const Json& record) {
+    mutex_.AssertHeld();
+    files_[id] = FromJson(id, record);
     return absl::OkStatus();
   });
 }
