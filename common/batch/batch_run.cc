@@ -101,20 +101,6 @@ std::optional<size_t> BatchRun::Next() {
 
 absl::Status BatchRun::RunOne(size_t index) {
   MOE_ASSIGN_OR_RETURN(const Request request, file_.Read(index));
-  if (options_.deaths == 0) return AnswerOne(index, request);
-  if (journal_.Deaths(index) >= options_.deaths) {
-    const Reply reply{.status = 500,
-                      .body = R"({"error": {"type": "server_error", "code": "process_ended", "message": )"
-                              R"("the server's process ended each time while this request was under way"}})"};
-    return journal_.Append(index, ResultOf(request, LineId(file_.identity(), index), reply));
-  }
-  MOE_RETURN_IF_ERROR(journal_.Begin(index));
-  absl::Status status = AnswerOne(index, request);
-  if (!journal_.Has(index)) status.Update(journal_.Leave(index));
-  return status;
-}
-
-absl::Status BatchRun::AnswerOne(size_t index, const Request& request) {
   const RandomWords random(index, request.custom_id);
   for (int tries = 1; !Ended(); ++tries) {
     const Reply reply = executor_.Execute(request);

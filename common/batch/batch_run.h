@@ -29,8 +29,6 @@ class Executor {
 struct RunOptions {
   int in_flight = 64;                // requests at once
   std::chrono::seconds patience{0};  // gives up if nothing at all was answered for this long; 0: never
-  // A request during which this process ended so often fails: it may be what ends it. 0: it is not asked.
-  int deaths = 0;
 };
 
 struct Progress {
@@ -62,7 +60,6 @@ class BatchRun {
 
   void Work();
   absl::Status RunOne(size_t index);
-  absl::Status AnswerOne(size_t index, const Request& request);
   std::optional<size_t> Next();
   bool Ended() const;
   void Wait(const Reply& reply, int tries, uint64_t random);

@@ -58,15 +58,13 @@ std::optional<FileIdentity> ParseTitle(std::string_view line) {
   return identity;
 }
 
-std::string WithChecksum(const std::string& text) { return absl::StrFormat("%016x %s\n", Checksum(text), text); }
-
 std::string Record(size_t index, const Result& result) {
-  return WithChecksum(absl::StrCat(index, result.ok ? " ok " : " failed ", result.generated_tokens, " ", result.line));
+  const std::string text =
+      absl::StrCat(index, result.ok ? " ok " : " failed ", result.generated_tokens, " ", result.line);
+  return absl::StrFormat("%016x %s\n", Checksum(text), text);
 }
 
 struct Parsed {
-  enum class Kind { kResult, kBegun, kLeft };
-  Kind kind = Kind::kResult;
   size_t index = 0;
   bool ok = false;
   uint64_t tokens = 0;
@@ -89,10 +87,6 @@ std::optional<Parsed> ParseRecord(std::string_view record) {
   }
   Parsed parsed;
   if (!TakeNumber(record, parsed.index)) return std::nullopt;
-  if (record == "begun" || record == "left") {
-    parsed.kind = record == "begun" ? Parsed::Kind::kBegun : Parsed::Kind::kLeft;
-    return parsed;
-  }
   parsed.ok = record.starts_with("ok ");
   record.remove_prefix(parsed.ok ? 3 : 7);  // "failed "
   if (!TakeNumber(record, parsed.tokens)) return std::nullopt;
@@ -111,13 +105,13 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": another process works on this batch; wait for its end"));
   }
-  MOE_RETURN_IF_ERROR(journal->ReadTitle(file));
+  MOE_RETURN_IF_ERROR(journal->Begin(file));
   MOE_RETURN_IF_ERROR(journal->Recover());
   return journal;
 }
 
 // Reads the first line, or writes it.
-absl::Status Journal::ReadTitle(const RequestFile& file) {
+absl::Status Journal::Begin(const RequestFile& file) {
   LineReader reader(descriptor_, kMaxRecordBytes);
   const std::optional<std::string_view> title = reader.Next();
   if (!title || !reader.whole()) {  // new, or its maker was killed before anything else was written
@@ -154,12 +148,6 @@ absl::Status Journal::Recover() {
     if (!reader.whole()) torn = reader.offset();
     if (!parsed || parsed->index >= entries_.size() || entries_[parsed->index].offset != 0) {
       ++damaged_;
-      continue;
-    }
-    if (parsed->kind != Parsed::Kind::kResult) {
-      uint8_t& deaths = entries_[parsed->index].deaths;
-      if (parsed->kind == Parsed::Kind::kBegun && deaths < UINT8_MAX) ++deaths;
-      if (parsed->kind == Parsed::Kind::kLeft && deaths > 0) --deaths;
       continue;
     }
     Note(parsed->index, {.offset = reader.offset(), .bytes = static_cast<uint32_t>(line->size()), .ok = parsed->ok},
@@ -211,16 +199,6 @@ absl::Status Journal::Append(size_t index, const Result& result) {
     synced_ = now;
   }
   return Sync();
-}
-
-absl::Status Journal::Mark(size_t index, std::string_view word) {
-  MutexLock lock(mutex_);
-  return Write(WithChecksum(absl::StrCat(index, " ", std::string(word))));
-}
-
-int Journal::Deaths(size_t index) const {
-  MutexLock lock(mutex_);
-  return entries_[index].deaths;
 }
 
 absl::Status Journal::Sync() { return ::fdatasync(descriptor_) == 0 ? absl::OkStatus() : CannotWrite(errno); }

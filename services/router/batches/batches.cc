@@ -21,9 +21,6 @@
 namespace moestro::router {
 namespace {
 
-// A request during which the router died twice fails: a killed router goes on with its batches, and would die again.
-constexpr int kMostDeaths = 2;
-
 int64_t Now() { return static_cast<int64_t>(std::time(nullptr)); }
 
 batch::LineError OneError(const absl::Status& status) {
@@ -167,7 +164,7 @@ absl::Status Batches::RunOne(const std::string& id, Line& line) {
 absl::Status Batches::Answer(const std::string& id, const batch::RequestFile& file, batch::Journal& journal,
                              Line& line) {
   const std::unique_ptr<batch::Executor> executor = make_executor_(Copy(id).tenant);
-  batch::BatchRun run(file, journal, *executor, {.in_flight = limits_.in_flight, .deaths = kMostDeaths});
+  batch::BatchRun run(file, journal, *executor, {.in_flight = limits_.in_flight});
   {
     MutexLock lock(mutex_);
     const BatchStatus status = batches_.at(id).status;

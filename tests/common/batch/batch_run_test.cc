@@ -101,22 +101,6 @@ TEST_F(BatchRunTest, GoesOnWithWhatTheJournalDoesNotHave) {
   EXPECT_EQ(executor.tries(), once);
 }
 
-TEST_F(BatchRunTest, WhatWasUnderWayAtTwoDeathsFails) {
-  const auto file = MakeRequests(2);
-  {
-    const auto journal = OpenJournal(*file);
-    for (const size_t index : {0, 0, 1}) ASSERT_TRUE(journal->Begin(index).ok());
-  }
-  const auto journal = OpenJournal(*file);
-  FakeExecutor executor(Good);
-  ASSERT_TRUE(Run(*file, *journal, executor, {.deaths = 2}).ok());
-  const std::map<std::string, int> tried = {{"1", 1}};
-  EXPECT_EQ(executor.tries(), tried);
-  EXPECT_FALSE(journal->Succeeded(0));
-  EXPECT_THAT(*journal->Read(0), ::testing::HasSubstr("process_ended"));
-  EXPECT_TRUE(journal->Succeeded(1));
-}
-
 // A server that takes requests and answers none, as one that is stopped or hangs does.
 TEST_F(BatchRunTest, GivesUpOnAServerThatTakesRequestsAndAnswersNone) {
   class Silent final : public Executor {

@@ -92,23 +92,6 @@ TEST_F(JournalTest, NoChangedByteBecomesAResult) {
   }
 }
 
-TEST_F(JournalTest, CountsDeathsOfTheProcess) {
-  const auto file = MakeRequests(3);
-  for (int deaths = 0; deaths < 4; ++deaths) {
-    const auto journal = OpenJournal(*file);
-    EXPECT_EQ(journal->Deaths(0), deaths) << "under way each time";
-    EXPECT_EQ(journal->Deaths(1), 0) << "left each time";
-    EXPECT_EQ(journal->damaged(), 0u);
-    EXPECT_EQ(journal->counts().done, 0u);
-    for (const size_t index : {0, 1}) ASSERT_TRUE(journal->Begin(index).ok());
-    EXPECT_EQ(journal->Deaths(0), deaths) << "it has not died yet";
-    ASSERT_TRUE(journal->Leave(1).ok());
-  }
-  const auto journal = OpenJournal(*file);
-  ASSERT_TRUE(journal->Append(0, {.line = "{}"}).ok());
-  EXPECT_EQ(*journal->Read(0), "{}");
-}
-
 TEST_F(JournalTest, ALineCountsOnce) {
   const auto file = MakeRequests(2);
   {
