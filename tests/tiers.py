@@ -66,14 +66,25 @@ def mirrored(path):
     return None
 
 
+def inside(test, folder):
+    return test.folder == folder or test.folder.startswith(folder + "/")
+
+
+def with_tests(tests, folder):
+    """The folder, or the next one above it that CTest has tests of: tests/common/text has those of its folder grammar."""
+    while "/" in folder and not any(inside(test, folder) for test in tests.values()):
+        folder = folder.rpartition("/")[0]
+    return folder
+
+
 def select(tests, everything, folders):
     """The tests of a tier. `folders`: below tests/; none: all."""
     def wanted(test):
-        inside = not folders or any(test.folder == one or test.folder.startswith(one + "/") for one in folders)
+        mirrors = not folders or any(inside(test, folder) for folder in folders)
         if everything:
-            return inside and "best_table" not in test.labels
+            return mirrors and "best_table" not in test.labels
         left_out = {"slow", "every_table"} | ({"ref_table"} if folders else set())
-        return inside and not left_out & test.labels
+        return mirrors and not left_out & test.labels
     return [test for test in tests.values() if wanted(test)]
 
 
@@ -161,7 +172,9 @@ def main():
         configured = steps.run("configure", ["cmake", "--preset", options.preset, "-DMOESTRO_BUILD_TESTS=ON"], log)
     if not configured:
         sys.exit((reports / "configure.log").read_text() + "tests/run: cmake failed")
-    chosen = select(read_tests(build), options.all, folders)
+    tests = read_tests(build)
+    chosen = select(tests, options.all, [folder if folder.startswith("integration/") else with_tests(tests, folder)
+                                         for folder in folders])
     # The gRPC of the system is not instrumented for threads.
     where = of_nodes or ([] if folders or options.preset == "tsan" else [TESTS / "integration"])
     mark = "" if options.all or of_nodes else "smoke"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tiers import REPO, TESTS, Steps, mirrored, read_tests, select, targets
+from tiers import REPO, TESTS, Steps, mirrored, read_tests, select, targets, with_tests
 
 # As CMake 3.25 writes them.
 OF_KV = """# CMake generated Testfile
@@ -29,6 +29,12 @@ def build(tmp_path):
         (tmp_path / "tests" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "tests" / folder / "CTestTestfile.cmake").write_text(text.format(build=tmp_path))
     return tmp_path
+
+
+@pytest.mark.parametrize("folder, found", [("common/kv", "common/kv"), ("common", "common"), ("services", "services"),
+                                           ("common/kv/sub/pool_test.cc", "common/kv"), ("common/k", "common")])
+def test_a_folder_without_tests_of_its_own_takes_those_above_it(build, folder, found):
+    assert with_tests(read_tests(build), folder) == found
 
 
 @pytest.mark.parametrize("everything, folders, chosen", [
