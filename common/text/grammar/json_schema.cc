@@ -17,6 +17,7 @@
 #include "common/text/grammar/limits.h"
 #include "common/text/grammar/pattern.h"
 #include "common/text/grammar/schema_merge.h"
+#include "common/text/grammar/schema_reference.h"
 #include "common/text/grammar/string_formats.h"
 #include "common/text/json/json.h"
 #include "common/text/json/quoted.h"
@@ -83,30 +84,6 @@ std::string TypeOf(const Schema& value) {
 std::string Under(const std::string& where, std::string_view keyword) {
   constexpr size_t kMostWhere = 256, kMostKeyword = 64;
   return where.size() > kMostWhere ? where : Concat(where, "/", keyword.substr(0, kMostKeyword));
-}
-
-// Of a reference: %24 becomes $, ~1 becomes /.
-std::string UnescapePart(std::string_view part) {
-  std::string plain;
-  for (size_t i = 0; i < part.size();) {
-    const auto is = [&](std::string_view escape) { return part.substr(i, escape.size()) == escape; };
-    const auto add = [&](char c, size_t bytes) {
-      plain += c;
-      i += bytes;
-    };
-    if (is("%24")) {
-      add('$', 3);
-    } else if (is("%20")) {
-      add(' ', 3);
-    } else if (is("~1")) {
-      add('/', 2);
-    } else if (is("~0")) {
-      add('~', 2);
-    } else {
-      add(part[i], 1);
-    }
-  }
-  return plain;
 }
 
 class SchemaCompiler {
@@ -194,33 +171,9 @@ class SchemaCompiler {
     const auto& text = reference.get_ref<const std::string&>();
     MOE_RETURN_IF_ERROR(SpendCopy(StepsOf(reference), where));
     if (const auto found = targets_.find(text); found != targets_.end()) return found->second;
-    MOE_ASSIGN_OR_RETURN(const Schema* const target, FindTarget(text, where));
+    MOE_ASSIGN_OR_RETURN(const Schema* const target, FindTarget(root_, text, where));
     targets_.emplace(text, target);
     return target;
-  }
-
-  absl::StatusOr<const Schema*> FindTarget(const std::string& text, const std::string& where) const {
-    if (text == "#") return &root_;
-    if (!text.starts_with("#/")) {
-      return SchemaError(where,
-                         Concat("'$ref' ", Quoted(text), ": only references into the schema itself (#/...) work"));
-    }
-    const Schema* at = &root_;
-    for (size_t begin = 2; begin <= text.size();) {
-      const size_t end = std::min(text.find('/', begin), text.size());
-      const std::string part = UnescapePart(std::string_view(text).substr(begin, end - begin));
-      const bool is_index = at->is_array() && !part.empty() && part.size() < 6 &&
-                            part.find_first_not_of("0123456789") == std::string::npos;
-      if (at->is_object() && at->contains(part)) {
-        at = &(*at)[part];
-      } else if (is_index && static_cast<size_t>(std::stoi(part)) < at->size()) {
-        at = &(*at)[std::stoi(part)];
-      } else {
-        return SchemaError(where, Concat("'$ref' ", Quoted(text), " is not in the schema"));
-      }
-      begin = end + 1;
-    }
-    return at;
   }
 
   absl::StatusOr<NodeId> Reference(const Schema& reference, const std::string& where, int nesting) {

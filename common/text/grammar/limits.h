@@ -18,7 +18,8 @@ inline constexpr int64_t kMaxRepetitions = 16 * 1024;
 // States and edges of a compiled grammar: some 10 MB at most.
 inline constexpr size_t kMaxStates = 256 * 1024;
 inline constexpr size_t kMaxEdges = 512 * 1024;
-// Nodes of a grammar and the bytes of their literals, before it is compiled: some 20 MB, and as much while it grows.
+// Nodes of a grammar and the bytes of their literals, before it is compiled; an estimate: 20 MB, and as much while it
+// grows.
 inline constexpr size_t kMaxNodes = 96 * 1024;
 inline constexpr size_t kMaxNodeBytes = 4 * 1024 * 1024;
 // Values of JSON, and sixteenths of bytes, that the copies of a schema and its parts may take at the same time.
