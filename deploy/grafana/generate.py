@@ -274,9 +274,10 @@ DASHBOARDS = {
         lines("Waiting for decode's device, share of the clock", {
             "lent to prefill": rate("moestro_decode_device_wait_seconds_total")}, "percentunit",
             "Until prefill returns it, which takes at most a layer."),
-        lines("Waiting for masks of constraints, share of the clock", {
-            "after the forward pass": rate("moestro_decode_mask_wait_seconds_total")}, "percentunit",
-            "Masks are found while the forward pass runs; what is left of it, steps wait for."),
+        lines("Masks of constraints, seconds per second", {
+            "sequences without a row": rate("moestro_decode_mask_wait_seconds_total"),
+            "finding masks": rate("moestro_decode_mask_seconds_total")}, "short",
+            "A sequence whose mask is not found when its logits come has no row until then. Steps do not wait."),
         lines("Worker threads", {
             "decode": "sum(moestro_decode_workers{})", "prefill": "sum(moestro_prefill_workers{})"}, description=
               "Of the last step or prompt. A role that computes alone has all cores; else each has its own."),

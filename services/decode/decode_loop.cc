@@ -13,7 +13,7 @@ namespace moestro::decode {
 namespace {
 
 // Pages drain, and a device comes back, when another process releases them. No message announces it. The process does
-// so within one layer of its model.
+// so within one layer of its model. Nor does a message announce that a caller has gone.
 constexpr std::chrono::milliseconds kDrainPoll(1);
 
 void InsertByAge(Batch& batch, std::shared_ptr<Sequence> sequence) {
@@ -34,7 +34,10 @@ DecodeLoop::DecodeLoop(ForwardPass& forward, kv::KvPool& pool, LeaseTable& lease
       lent_device_(options.lent_device),
       cores_(options.cores),
       device_patience_(options.device_patience),
-      step_runner_(forward, pool, leases, metrics, *heartbeat_, options.cores, options.chunks, options.trace) {
+      step_runner_(forward, pool, leases, metrics, *heartbeat_, options.cores, options.chunks, options.trace, [this] {
+        MutexLock lock(mutex_);
+        changed_.notify_all();
+      }) {
   MOE_CHECK(options.max_batch >= 1 && options.chunks.max_rows >= 1 && options.max_rows() <= forward.max_rows());
   thread_ = std::thread([this] { Loop(); });
 }
@@ -142,6 +145,9 @@ void DecodeLoop::Loop() {
     if (stopping_) break;
     heartbeat_->Beat();
     if (cores_ != nullptr) cores_->Begin();
+    lock.unlock();
+    step_runner_.TakeMasks(running_);
+    lock.lock();
     DropEnded();
     if (!ClaimDevice()) {
       changed_.wait_for(lock, kDrainPoll);
@@ -217,7 +223,7 @@ void DecodeLoop::Admit() {
 Batch DecodeLoop::MakeRoom() {
   Batch batch;
   for (const auto& sequence : running_) {
-    if (sequence->ended) continue;
+    if (sequence->ended || sequence->waits_for_mask()) continue;
     const LeaseTable::Room room = leases_.MakeRoom(sequence->lease);
     for (const auto& preempted : room.preempted) EndPreempted(*preempted);
     if (room.made) batch.push_back(sequence);

@@ -84,12 +84,12 @@ class DecodeLoop {
   SharedCores* const cores_;
   const std::chrono::milliseconds device_patience_;
   const std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>("the decode loop");
-  StepRunner step_runner_;
-  // Used by the loop's thread only.
+  // Used by the loop's thread only, as the runner.
   bool has_device_ = false;
   std::optional<std::chrono::steady_clock::time_point> claims_since_;
   mutable Mutex mutex_;
   Condition changed_;
+  StepRunner step_runner_;  // calls from its threads, which use the two above
   // By age. The oldest gets the first place in the batch, the first rows of a step, and the first pages.
   Batch waiting_ ABSL_GUARDED_BY(mutex_);
   Batch running_;  // changed under mutex_ by the loop only

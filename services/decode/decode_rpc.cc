@@ -115,7 +115,7 @@ absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, c
     return absl::CancelledError("the lease was not started");
   }
   watched.Started();
-  MOE_ASSIGN_OR_RETURN(const std::shared_ptr<TokenStream> tokens, Begin(request, lease));
+  MOE_ASSIGN_OR_RETURN(const std::shared_ptr<TokenStream> tokens, Begin(context, request, lease));
   LogInfo("[{}] decode: {}", request_id, request.has_start() ? "after prefill" : "from the prompt");
   int64_t sent = 0;
   const absl::Status status = Forward(context, stream, *tokens, sent);
@@ -124,15 +124,19 @@ absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, c
   return status;
 }
 
-absl::Status DecodeRpc::Constrain(std::span<const int32_t> tokens, Continuation& next) const {
+absl::Status DecodeRpc::Constrain(grpc::ServerContext& context, std::span<const int32_t> tokens,
+                                  Continuation& next) const {
   if (next.sampling.constraint.kind == Constraint::Kind::kNone) return absl::OkStatus();
   if (next.index > tokens.size()) return absl::InvalidArgumentError("index is above the number of tokens");
-  MOE_ASSIGN_OR_RETURN(next.constraint, text::grammar::Resume(*grammars_, next.sampling.constraint, next.stop_ids,
-                                                              tokens.last(static_cast<size_t>(next.index))));
+  MOE_ASSIGN_OR_RETURN(next.constraint,
+                       text::grammar::Resume(*grammars_, next.sampling.constraint, next.stop_ids,
+                                             tokens.last(static_cast<size_t>(next.index)),
+                                             [&context] { return CallStatus(context); }));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<TokenStream>> DecodeRpc::Begin(const v1::SessionRequest& request,
+absl::StatusOr<std::shared_ptr<TokenStream>> DecodeRpc::Begin(grpc::ServerContext& context,
+                                                              const v1::SessionRequest& request,
                                                               const std::shared_ptr<Lease>& lease) {
   DecodeLoop& loop = *loop_;
   if (request.has_start()) {
@@ -140,12 +144,12 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeRpc::Begin(const v1::SessionR
     Continuation next = ToContinuation(start, uint64_t{start.index()} + 1);
     std::vector<int32_t> tokens = lease->tokens;
     tokens.push_back(start.token());
-    MOE_RETURN_IF_ERROR(Constrain(tokens, next));
+    MOE_RETURN_IF_ERROR(Constrain(context, tokens, next));
     return loop.Start(lease, {.id = start.token(), .position = start.position()}, next);
   }
   if (request.has_prompt()) {
     Continuation next = ToContinuation(request.prompt(), request.prompt().index());
-    MOE_RETURN_IF_ERROR(Constrain(lease->tokens, next));
+    MOE_RETURN_IF_ERROR(Constrain(context, lease->tokens, next));
     return loop.Prompt(lease, next);
   }
   return absl::InvalidArgumentError("Start or Prompt must follow Reserve");

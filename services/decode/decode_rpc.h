@@ -47,8 +47,8 @@ class DecodeRpc final : public v1::DecodeService::Service {
   absl::Status RunLease(grpc::ServerContext& context, Stream& stream, const std::string& request_id,
                         const std::shared_ptr<Lease>& lease);
   // Adds the constraint of its sampling to the continuation of a request with these tokens.
-  absl::Status Constrain(std::span<const int32_t> tokens, Continuation& next) const;
-  absl::StatusOr<std::shared_ptr<TokenStream>> Begin(const v1::SessionRequest& request,
+  absl::Status Constrain(grpc::ServerContext& context, std::span<const int32_t> tokens, Continuation& next) const;
+  absl::StatusOr<std::shared_ptr<TokenStream>> Begin(grpc::ServerContext& context, const v1::SessionRequest& request,
                                                      const std::shared_ptr<Lease>& lease);
   // Sends the tokens to the caller and counts them in `sent`.
   absl::Status Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens, int64_t& sent);

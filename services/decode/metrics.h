@@ -63,9 +63,11 @@ struct DecodeMetrics {
                            BusySeconds(registry, "to_device"), BusySeconds(registry, "to_host")},
         device_wait_seconds(
             registry.AddCounter("moestro_decode_device_wait_seconds_total", "Time spent waiting for a lent device")),
-        mask_wait_seconds(
-            registry.AddCounter("moestro_decode_mask_wait_seconds_total",
-                                "Time that steps waited for masks of constraints after the forward pass")),
+        mask_seconds(registry.AddCounter("moestro_decode_mask_seconds_total",
+                                         "Time that threads spent on masks of constraints")),
+        mask_wait_seconds(registry.AddCounter("moestro_decode_mask_wait_seconds_total",
+                                              "Time that sequences had no row in a step, because the masks of their "
+                                              "constraints were not found yet; a sum over the sequences")),
         workers(registry.AddGauge("moestro_decode_workers",
                                   "Worker threads of the last step: the role's own, and those on prefill's cores "
                                   "while prefill computes nothing")),
@@ -177,6 +179,7 @@ struct DecodeMetrics {
   prometheus::Gauge& batch_resident_ratio;
   std::array<prometheus::Counter*, kResources> batch_busy_seconds;  // by Resource
   prometheus::Counter& device_wait_seconds;
+  prometheus::Counter& mask_seconds;
   prometheus::Counter& mask_wait_seconds;
   prometheus::Gauge& workers;
   prometheus::Gauge& device;

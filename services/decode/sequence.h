@@ -1,6 +1,7 @@
 // One sequence that decode computes.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "common/model/sampler.h"
 #include "common/text/grammar/token_constraint.h"
 #include "services/decode/lease_table.h"
+#include "services/decode/mask_finder.h"
 #include "services/decode/token_stream.h"
 
 namespace moestro::decode {
@@ -25,7 +27,8 @@ struct Continuation {
 
 // The lease's tokens from `valid` on are still to be computed: the rest of a prompt, or the one token that was
 // generated last. Once the last of them is computed, the next token is sampled. So a prompt becomes a decoding sequence
-// without a separate transition.
+// without a separate transition. A sequence with a constraint may first have to wait for its mask: it then keeps the
+// logits, and has no row in a step.
 struct Sequence {
   std::shared_ptr<Lease> lease;
   Continuation next;
@@ -33,9 +36,14 @@ struct Sequence {
   int64_t prompt_tokens = 0;  // computed here, with progress reported; 0: prefill computed them
   std::shared_ptr<TokenStream> stream = std::make_shared<TokenStream>();
   bool ended = false;
+  std::unique_ptr<MaskFinder::Search> mask = nullptr;  // of the next token; null: not looked for yet
+  bool masks_are_dear = false;                         // see MaskFinder::Find
+  std::vector<float> logits = {};                      // of the next token, while it waits for the mask
+  std::chrono::steady_clock::time_point waits_since = {};
 
-  // At least 1 while the sequence runs.
+  // At least 1 while the sequence runs and does not wait for a mask.
   int64_t pending() const { return static_cast<int64_t>(lease->tokens.size()) - valid; }
+  bool waits_for_mask() const { return !logits.empty(); }
 
   // Releases the pages before the caller learns of the end.
   void End(LeaseTable& leases, TokenStream::Event event) {
@@ -46,6 +54,7 @@ struct Sequence {
       leases.Release(*lease);
     }
     ended = true;
+    mask = nullptr;
     stream->Push(std::move(event));
   }
 };

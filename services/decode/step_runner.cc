@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <string>
 #include <utility>
 
@@ -93,7 +92,7 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
         std::ranges::all_of(batch, [](const auto& sequence) { return sequence->stream->cancelled(); });
     return all_gone ? absl::CancelledError("all sequences of the step were cancelled") : absl::OkStatus();
   };
-  const std::future<void> masks = FindMasks(batch, rows);
+  FindMasks(batch, rows);
   MOE_RETURN_IF_ERROR(forward_.Forward(
       {engine_rows, pages, model::MlaForm::kAbsorbed}, interrupted, [&](int64_t row, std::span<const float> values) {
         const size_t i = sequence_of[static_cast<size_t>(row)];
@@ -106,15 +105,6 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
         }
       }));
   if (trace_ != nullptr) EndTrace();
-  if (masks.valid()) {
-    const auto computed = std::chrono::steady_clock::now();
-    masks.wait();
-    metrics_.mask_wait_seconds.Increment(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - computed).count());
-  }
-  for (size_t i = 0; i < batch.size(); ++i) {
-    if (!outputs[i].logits.empty()) Sample(*batch[i], outputs[i]);
-  }
   return absl::OkStatus();
 }
 
@@ -125,19 +115,14 @@ void StepRunner::AdvanceAll(std::span<const std::shared_ptr<Sequence>> batch, st
   }
 }
 
-// The masks depend on tokens that are already known. A constraint keeps its last one until Accept wants it.
-std::future<void> StepRunner::FindMasks(std::span<const std::shared_ptr<Sequence>> batch,
-                                        std::span<const int64_t> rows) {
-  std::vector<text::grammar::TokenConstraint*> constraints;
+// The masks depend on tokens that are already known. A step that is computed again finds the searches of the first try.
+void StepRunner::FindMasks(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows) {
   for (size_t i = 0; i < batch.size(); ++i) {
-    const bool samples = rows[i] > 0 && rows[i] == batch[i]->pending();
-    if (samples && batch[i]->next.constraint != nullptr) constraints.push_back(batch[i]->next.constraint.get());
+    Sequence& sequence = *batch[i];
+    const bool samples = rows[i] > 0 && rows[i] == sequence.pending();
+    if (!samples || sequence.next.constraint == nullptr || sequence.mask != nullptr) continue;
+    sequence.mask = masks_.Find(sequence.next.constraint, sequence.masks_are_dear);
   }
-  if (constraints.empty()) return {};
-  // Deferred, to the step's own thread, if there can be no other.
-  return std::async(std::launch::async | std::launch::deferred, [constraints = std::move(constraints)] {
-    for (text::grammar::TokenConstraint* constraint : constraints) (void)constraint->Mask();
-  });
 }
 
 void StepRunner::EndTrace() {
@@ -146,7 +131,7 @@ void StepRunner::EndTrace() {
   trace_failed_ = !status.ok();
 }
 
-void StepRunner::Advance(Sequence& sequence, int64_t rows, const Output& output) {
+void StepRunner::Advance(Sequence& sequence, int64_t rows, Output& output) {
   sequence.valid += rows;
   pool_.PublishValidTokens(sequence.lease->kv, sequence.valid);
   if (sequence.valid <= sequence.prompt_tokens) {
@@ -155,12 +140,33 @@ void StepRunner::Advance(Sequence& sequence, int64_t rows, const Output& output)
   }
   if (sequence.pending() > 0) return;
   if (sequence.valid == sequence.prompt_tokens) leases_.Cache(*sequence.lease);
+  if (sequence.mask != nullptr) {
+    if (!sequence.mask->done()) {
+      sequence.logits = std::move(output.logits);
+      sequence.waits_since = std::chrono::steady_clock::now();
+      return;
+    }
+    Sample(sequence, output);
+  }
   Accept(sequence, output);
 }
 
-void StepRunner::Sample(const Sequence& sequence, Output& output) {
+void StepRunner::TakeMasks(const Batch& batch) {
+  for (const auto& sequence : batch) {
+    if (sequence->ended || !sequence->waits_for_mask() || !sequence->mask->done()) continue;
+    const auto waited = std::chrono::steady_clock::now() - sequence->waits_since;
+    metrics_.mask_wait_seconds.Increment(std::chrono::duration<double>(waited).count());
+    Output output{.logits = std::exchange(sequence->logits, {})};
+    Sample(*sequence, output);
+    Accept(*sequence, output);
+  }
+}
+
+void StepRunner::Sample(Sequence& sequence, Output& output) {
   const Continuation& next = sequence.next;
-  const auto allowed = next.constraint->Mask();
+  const std::unique_ptr<MaskFinder::Search> search = std::move(sequence.mask);
+  sequence.masks_are_dear = search->is_dear();
+  const auto& allowed = search->mask();
   if (!allowed.ok()) {
     output.token = Annotate(allowed.status(), "constraint");
   } else if ((*allowed)->empty()) {

@@ -110,7 +110,7 @@ absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::RunRe
   if (runner_ == nullptr) return absl::UnavailableError("prefill is still loading");
   const Clock::time_point arrived = Clock::now();
   PrefillJob job = ToJob(request);
-  MOE_RETURN_IF_ERROR(Constrain(request, job));
+  MOE_RETURN_IF_ERROR(Constrain(context, request, job));
   MOE_ASSIGN_OR_RETURN(const auto pool, Pool(request.lease().pool()));
   // The lease must not time out here, unless the owner of the turn hangs.
   const auto look = [&](bool moves) -> absl::Status {
@@ -153,16 +153,18 @@ void PrefillRpc::BetweenPrompts() {
 }
 
 // Before the turn: it delays no other prompt.
-absl::Status PrefillRpc::Constrain(const v1::RunRequest& request, PrefillJob& job) const {
+absl::Status PrefillRpc::Constrain(grpc::ServerContext& context, const v1::RunRequest& request,
+                                   PrefillJob& job) const {
   if (job.sampling.constraint.kind == Constraint::Kind::kNone || job.score_top) return absl::OkStatus();
   if (job.prompt_tokens < 0 || job.prompt_tokens > std::ssize(job.token_ids)) {
     return absl::InvalidArgumentError("prompt_tokens is above the number of tokens");
   }
   const std::vector<int32_t> stop_ids(request.stop_ids().begin(), request.stop_ids().end());
+  const auto check = [&context] { return CallStatus(context); };
   MOE_ASSIGN_OR_RETURN(const auto constraint,
                        text::grammar::Resume(*grammars_, job.sampling.constraint, stop_ids,
-                                             std::span(job.token_ids).subspan(job.prompt_tokens)));
-  MOE_ASSIGN_OR_RETURN(const text::grammar::TokenMask* const mask, constraint->Mask());
+                                             std::span(job.token_ids).subspan(job.prompt_tokens), check));
+  MOE_ASSIGN_OR_RETURN(const text::grammar::TokenMask* const mask, FindMask(*grammars_, *constraint, check));
   if (mask->empty()) {
     return absl::FailedPreconditionError("the text of the constraint is complete, and no stop id can end it");
   }

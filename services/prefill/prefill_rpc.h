@@ -52,7 +52,7 @@ class PrefillRpc final : public v1::PrefillService::Service {
                          grpc::ServerWriter<v1::RunResponse>& writer);
   // REQUIRES: the caller holds the turn.
   void BetweenPrompts();
-  absl::Status Constrain(const v1::RunRequest& request, PrefillJob& job) const;
+  absl::Status Constrain(grpc::ServerContext& context, const v1::RunRequest& request, PrefillJob& job) const;
   // The first token; nullopt for scores. `fp8_activations`: set if inputs were rounded.
   absl::StatusOr<std::optional<Token>> RunNow(grpc::ServerContext& context, const v1::RunRequest& request,
                                               const PrefillJob& job, EventWriter& events, bool& fp8_activations);

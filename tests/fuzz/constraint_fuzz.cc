@@ -39,8 +39,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                          Constraint::Kind::kRegex};
   const std::string_view input(reinterpret_cast<const char*>(data) + 2, size - 2);
   const size_t followed = std::min<size_t>(data[1] % 64, input.size());
-  auto automaton =
-      text::grammar::CompileConstraint({kKinds[data[0] % 3], std::string(input.substr(0, input.size() - followed))});
+  text::grammar::CompileBudget budget;
+  auto automaton = text::grammar::CompileConstraint(
+      {kKinds[data[0] % 3], std::string(input.substr(0, input.size() - followed))}, budget);
   if (!automaton.ok()) return 0;
   text::grammar::Follow(std::make_shared<const text::grammar::Automaton>(*std::move(automaton)),
                         input.substr(input.size() - followed));

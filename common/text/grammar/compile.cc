@@ -2,7 +2,6 @@
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
-#include "common/text/grammar/budget.h"
 #include "common/text/grammar/gbnf.h"
 #include "common/text/grammar/json_schema.h"
 #include "common/text/grammar/limits.h"
@@ -29,11 +28,10 @@ absl::StatusOr<Grammar> Parse(const Constraint& constraint, CompileBudget& budge
 
 }  // namespace
 
-absl::StatusOr<Automaton> CompileConstraint(const Constraint& constraint) {
+absl::StatusOr<Automaton> CompileConstraint(const Constraint& constraint, CompileBudget& budget) {
   if (constraint.text.size() > kMaxConstraintBytes) {
     return absl::InvalidArgumentError(Concat("longer than ", kMaxConstraintBytes, " bytes"));
   }
-  CompileBudget budget;
   MOE_ASSIGN_OR_RETURN(const Grammar grammar, Parse(constraint, budget));
   return Automaton::Compile(grammar, budget);
 }

@@ -37,5 +37,12 @@ inline constexpr size_t kKeptPositions = 512 * 1024;
 inline constexpr size_t kMaskGrowth = 8;
 // Positions and tokens that one mask may visit: about a second. A mask of JSON visits some ten thousand.
 inline constexpr int64_t kMaxMaskSteps = 20 * 1000 * 1000;
+// What the masks of one request may visit in all: this, and as much more for each of its tokens. So a request pays two
+// masks of the dearest kind, and some 10 ms a token on average.
+inline constexpr int64_t kMaskStepsOfRequest = 2 * kMaxMaskSteps;
+inline constexpr int64_t kMaskStepsOfToken = 200 * 1000;
+// Beyond these, work waits for a thread that stands back for others: 10 to 20 ms. Ordinary constraints stay far below.
+inline constexpr int64_t kQuickMaskSteps = 200 * 1000;
+inline constexpr int64_t kQuickCompileSteps = 512 * 1024;
 
 }  // namespace moestro::text::grammar

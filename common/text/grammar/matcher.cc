@@ -44,9 +44,16 @@ void Matcher::Fail(const char* what) {
   if (status_.ok()) status_ = absl::InvalidArgumentError(Concat("the grammar cannot be followed: ", what));
 }
 
+void Matcher::Begin(const Effort& effort) {
+  effort_ = effort;
+  steps_ = 0;
+  if (absl::IsResourceExhausted(status_)) status_ = absl::OkStatus();
+}
+
 void Matcher::Spend(int64_t steps) {
   steps_ += steps;
-  if (steps_ > kMaxMaskSteps) Fail("finding the next tokens takes too many steps");
+  if (steps_ > kMaxMaskSteps) return Fail("finding the next tokens takes too many steps");
+  if (status_.ok() && effort_.IsSpent(steps_)) status_ = absl::ResourceExhaustedError("the effort is spent");
 }
 
 bool Matcher::Holds(Configuration at, int32_t state) const {

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "common/text/grammar/automaton.h"
+#include "common/text/grammar/budget.h"
 
 namespace moestro::text::grammar {
 
@@ -60,10 +61,13 @@ class Matcher {
   // others. INVALID_ARGUMENT: the text nests deeper than limits.h allows.
   Configuration Compact(Configuration current);
 
-  // INVALID_ARGUMENT: positions, configurations or steps reached a limit of limits.h.
+  // INVALID_ARGUMENT: positions, configurations or steps reached a limit of limits.h. RESOURCE_EXHAUSTED: the effort was
+  // spent; the matcher goes on after the next Begin.
   const absl::Status& status() const { return status_; }
-  // The steps that follow are counted from 0.
-  void RestartSteps() { steps_ = 0; }
+  // The steps that follow are counted from 0, and bound by `effort`, whose flag must outlive them.
+  void Begin(const Effort& effort);
+  // Since Begin.
+  int64_t steps() const { return steps_; }
   // Work outside that shall count too.
   void Spend(int64_t steps);
 
@@ -100,6 +104,7 @@ class Matcher {
   std::vector<Position> open_;
   std::vector<Position> reached_;
   absl::flat_hash_set<Position> seen_;
+  Effort effort_;
   int64_t steps_ = 0;
   size_t stored_ = 0;  // positions, in all sets
   absl::Status status_;

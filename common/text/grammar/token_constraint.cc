@@ -5,6 +5,7 @@
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
+#include "common/text/grammar/limits.h"
 
 namespace moestro::text::grammar {
 namespace {
@@ -27,15 +28,46 @@ bool TokenConstraint::IsStop(int32_t token) const {
   return std::find(stop_ids_.begin(), stop_ids_.end(), token) != stop_ids_.end();
 }
 
-absl::StatusOr<const TokenMask*> TokenConstraint::Mask() {
+void TokenConstraint::Begin(const Effort& effort) {
+  matcher_.Begin(effort);
+  const Matcher::Configuration before = at_;
+  at_ = matcher_.Compact(at_);
+  if (at_ != before) recent_.clear();
+}
+
+void TokenConstraint::End() {
+  steps_ = matcher_.steps();
+  steps_so_far_ += steps_;
+}
+
+absl::Status TokenConstraint::CheckSteps() const {
+  if (steps_so_far_ <= kMaskStepsOfRequest + tokens_ * kMaskStepsOfToken) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Concat("the grammar cannot be followed: finding the next tokens took ", steps_so_far_, " steps for ", tokens_,
+             " tokens, and a request may take ", kMaskStepsOfRequest, " and ", kMaskStepsOfToken,
+             " for each token; a grammar with fewer ways to go on at the same time takes fewer"));
+}
+
+absl::StatusOr<const TokenMask*> TokenConstraint::Mask(const Effort& effort) {
+  MOE_RETURN_IF_ERROR(CheckSteps());
+  Begin(effort);
+  absl::StatusOr<const TokenMask*> mask = Find();
+  End();
+  return mask;
+}
+
+absl::Status TokenConstraint::Advance(int32_t token) {
+  Begin({});
+  absl::Status followed = Follow(token);
+  End();
+  return followed;
+}
+
+absl::StatusOr<const TokenMask*> TokenConstraint::Find() {
   if (finished_) {
     first_ = TokenMask(grammar_->trie->token_count());
     return &first_;
   }
-  matcher_.RestartSteps();
-  const Matcher::Configuration before = at_;
-  at_ = matcher_.Compact(at_);
-  if (at_ != before) recent_.clear();
   if (to_strip_ > 0) {
     first_ = Compute();
     MOE_RETURN_IF_ERROR(matcher_.status());
@@ -95,7 +127,7 @@ TokenMask TokenConstraint::Compute() {
   return mask;
 }
 
-absl::Status TokenConstraint::Advance(int32_t token) {
+absl::Status TokenConstraint::Follow(int32_t token) {
   const auto refuse = [&] {
     return absl::InvalidArgumentError(Concat("token ", token, " does not follow the constraint of the request"));
   };
@@ -119,6 +151,7 @@ absl::Status TokenConstraint::Advance(int32_t token) {
   if (next == Matcher::kDead) return refuse();
   at_ = next;
   to_strip_ = to_strip;
+  ++tokens_;
   return absl::OkStatus();
 }
 

@@ -37,8 +37,12 @@ class TokenConstraint {
   TokenConstraint(std::shared_ptr<VocabularyGrammar> grammar, std::span<const int32_t> stop_ids);
 
   // The tokens that may follow; valid until the next call. A text that may end here, but has no stop id to end it with,
-  // may have an empty mask. INVALID_ARGUMENT: the grammar is too ambiguous, or the text nests too deep (limits.h).
-  absl::StatusOr<const TokenMask*> Mask();
+  // may have an empty mask. INVALID_ARGUMENT: the grammar is too ambiguous, the text nests too deep, or the masks of the
+  // request take too many steps in all (limits.h). RESOURCE_EXHAUSTED: `effort` was spent. The next call repeats little
+  // of the work.
+  absl::StatusOr<const TokenMask*> Mask(const Effort& effort = {});
+  // That the last call of Mask or Advance took.
+  int64_t steps() const { return steps_; }
 
   // INVALID_ARGUMENT for a token that the mask does not allow; then nothing changes.
   absl::Status Advance(int32_t token);
@@ -50,6 +54,12 @@ class TokenConstraint {
 
  private:
   bool IsStop(int32_t token) const;
+  // Begins to count the steps of a call, and forgets what earlier ones have left.
+  void Begin(const Effort& effort);
+  void End();
+  absl::StatusOr<const TokenMask*> Find();
+  absl::Status Follow(int32_t token);
+  absl::Status CheckSteps() const;
   TokenMask Compute();
   // Adds the tokens of [begin, end), which hang below one node of the trie, that match from a configuration on.
   void AllowMatching(Matcher::Configuration from, uint32_t begin, uint32_t end, TokenMask* mask);
@@ -60,6 +70,9 @@ class TokenConstraint {
   Matcher::Configuration at_;
   int to_strip_;  // spaces that still belong to no text
   bool finished_ = false;
+  int64_t tokens_ = 0;  // of the text
+  int64_t steps_ = 0;
+  int64_t steps_so_far_ = 0;  // of all calls
   std::deque<std::pair<Matcher::Configuration, TokenMask>> recent_;  // masks after to_strip_ became 0
   TokenMask first_;
 };

@@ -1,15 +1,20 @@
 #include "common/text/grammar/vocabulary_grammars.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/text/grammar/compile.h"
+#include "common/text/grammar/limits.h"
 
 namespace moestro::text::grammar {
 namespace {
 
 // Those of a few clients with some tools each; at most 30 MB for each of the largest.
 constexpr size_t kKept = 8;
+
+constexpr size_t kTokensBetweenChecks = 256;
 
 bool Same(const Constraint& a, const Constraint& b) { return a.kind == b.kind && a.text == b.text; }
 
@@ -33,11 +38,32 @@ std::shared_ptr<VocabularyGrammar> VocabularyGrammars::Find(const Constraint& co
   return recent_.front().grammar;
 }
 
-absl::StatusOr<std::shared_ptr<VocabularyGrammar>> VocabularyGrammars::Get(const Constraint& constraint) {
+absl::Status VocabularyGrammars::InBackground(absl::FunctionRef<absl::Status()> work, const Check& check) {
+  absl::Status status;
+  MOE_RETURN_IF_ERROR(background_.Run([&] { status = CatchExceptions(work); }, check));
+  return status;
+}
+
+absl::StatusOr<std::shared_ptr<VocabularyGrammar>> VocabularyGrammars::Get(const Constraint& constraint,
+                                                                           const Check& check) {
   if (auto known = Find(constraint)) return known;
   MOE_ASSIGN_OR_RETURN(const std::shared_ptr<const TokenTrie> trie, Trie());
-  MOE_ASSIGN_OR_RETURN(Automaton automaton, CompileConstraint(constraint));
-  auto grammar = std::make_shared<VocabularyGrammar>(std::move(automaton), trie);
+  std::shared_ptr<VocabularyGrammar> grammar;
+  const auto compile = [&](CompileBudget budget) -> absl::Status {
+    MOE_ASSIGN_OR_RETURN(Automaton automaton, CompileConstraint(constraint, budget));
+    grammar = std::make_shared<VocabularyGrammar>(std::move(automaton), trie);
+    return absl::OkStatus();
+  };
+  absl::Status compiled = compile(CompileBudget::Quick());
+  if (absl::IsResourceExhausted(compiled)) {
+    compiled = InBackground(
+        [&]() -> absl::Status {
+          grammar = Find(constraint);  // those who asked first were first in the line
+          return grammar != nullptr ? absl::OkStatus() : compile(CompileBudget(check));
+        },
+        check);
+  }
+  MOE_RETURN_IF_ERROR(compiled);
   if (auto known = Find(constraint)) return known;  // another request was first: share its masks
   const MutexLock lock(mutex_);
   recent_.push_front({constraint, grammar});
@@ -47,11 +73,37 @@ absl::StatusOr<std::shared_ptr<VocabularyGrammar>> VocabularyGrammars::Get(const
 
 absl::StatusOr<std::shared_ptr<TokenConstraint>> Resume(VocabularyGrammars& grammars, const Constraint& constraint,
                                                         std::span<const int32_t> stop_ids,
-                                                        std::span<const int32_t> tokens) {
-  MOE_ASSIGN_OR_RETURN(auto grammar, grammars.Get(constraint));
+                                                        std::span<const int32_t> tokens,
+                                                        const VocabularyGrammars::Check& check) {
+  MOE_ASSIGN_OR_RETURN(auto grammar, grammars.Get(constraint, check));
   auto resumed = std::make_shared<TokenConstraint>(std::move(grammar), stop_ids);
-  for (const int32_t token : tokens) MOE_RETURN_IF_ERROR(resumed->Advance(token));
+  size_t next = 0;
+  const auto advance = [&](int64_t most_steps) -> absl::Status {
+    for (; next < tokens.size() && most_steps >= 0; ++next) {
+      MOE_RETURN_IF_ERROR(resumed->Advance(tokens[next]));
+      most_steps -= resumed->steps();
+      if (next % kTokensBetweenChecks == 0) MOE_RETURN_IF_ERROR(check());
+    }
+    return absl::OkStatus();
+  };
+  MOE_RETURN_IF_ERROR(advance(kQuickMaskSteps));
+  if (next < tokens.size()) {
+    const auto rest = [&] { return advance(std::numeric_limits<int64_t>::max()); };
+    MOE_RETURN_IF_ERROR(grammars.InBackground(rest, check));
+  }
   return resumed;
+}
+
+absl::StatusOr<const TokenMask*> FindMask(VocabularyGrammars& grammars, TokenConstraint& constraint,
+                                          const VocabularyGrammars::Check& check) {
+  absl::StatusOr<const TokenMask*> mask = constraint.Mask({.steps = kQuickMaskSteps});
+  if (!absl::IsResourceExhausted(mask.status())) return mask;
+  const auto find = [&] {
+    mask = constraint.Mask();
+    return absl::OkStatus();
+  };
+  MOE_RETURN_IF_ERROR(grammars.InBackground(find, check));
+  return mask;
 }
 
 }  // namespace moestro::text::grammar

@@ -213,12 +213,12 @@ absl::Status AnswerMessages(const HttpApi& api, HttpRequest& http, Response& res
   ClientCall& call = response.call();
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Ready());
   const CancelCheck check = [&] { return call.Check(); };
-  const auto read = [&](const ServedModel& served) {
-    const RequestBody body = std::move(http.body);
-    return ReadMessagesRequest(body.text, served, check);
+  const auto read = [&](const ServedModel& served, ConstraintCheck& constraints) {
+    return ReadMessagesRequest(http.body.text, served, constraints, check);
   };
   MOE_ASSIGN_OR_RETURN(const MessagesRequest request,
                        api.runner.ReadInTurn<MessagesRequest>(read, call.bytes(), check));
+  http.body = {};
   const std::string id = "msg_" + api.runner.NewRequestId();
   MessageAnswer answer(api, request, model, id, response);
   return RunChoices(api, call, id, request.chat.choices, answer);

@@ -49,7 +49,8 @@ absl::StatusOr<std::vector<int32_t>> EncodeBegunChat(text::Chat chat, const Serv
 }  // namespace
 
 absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, GenerateInput input, size_t choices,
-                       const ServedModel& model, const CancelCheck& check, ChatRequest& request) {
+                       const ServedModel& model, ConstraintCheck& constraints, const CancelCheck& check,
+                       ChatRequest& request) {
   if (chat.messages.empty()) return absl::InvalidArgumentError("messages: is empty");
   MOE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                        request.continues ? EncodeBegunChat(chat, model, check) : EncodeChat(chat, model, check));
@@ -60,7 +61,10 @@ absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, Generat
   const OutputFormat& format = model.text->output_format();
   const bool is_bound = input.constraint.kind != Constraint::Kind::kNone;
   const bool may_call = !chat.tools.empty() && CanLeaveCallsOpen(format);
-  if (is_bound && !choice.forced) MOE_RETURN_IF_ERROR(CheckConstraint(input, model));  // before it is a part of another
+  if (is_bound && !choice.forced) {  // before it is a part of another
+    MOE_RETURN_IF_ERROR(CheckConstraintText(input, model));
+    MOE_RETURN_IF_ERROR(Annotate(constraints.Compile(input.constraint), input.constraint_field));
+  }
   if (choice.forced || !choice.names.empty() || (may_call && (is_bound || HasStrictTool(chat.tools)))) {
     CallRules rules{.tools = chat.tools,
                     .names = choice.names,
@@ -75,7 +79,7 @@ absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, Generat
       }
       rules.otherwise = input.constraint;
     }
-    MOE_ASSIGN_OR_RETURN(input.constraint, ConstrainToCalls(format, rules));
+    MOE_ASSIGN_OR_RETURN(input.constraint, ConstrainToCalls(format, rules, constraints));
     input.constraint_field = "tools";
   } else if (is_bound) {
     input.constraint = AfterReasoning(format, request.reasoning_open, input.constraint);
@@ -86,7 +90,8 @@ absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, Generat
   return absl::OkStatus();
 }
 
-absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedModel& model, const CancelCheck& check) {
+absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedModel& model,
+                                            ConstraintCheck& constraints, const CancelCheck& check) {
   MOE_ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseRequest(body, model));
   absl::Status status;
   text::JsonFields fields(parsed, "", &status);
@@ -101,7 +106,8 @@ absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedM
   MOE_RETURN_IF_ERROR(CheckModelName(request.model, model));
   MOE_ASSIGN_OR_RETURN(const text::Chat chat, ReadChat(parsed, body));
   const ToolChoice choice = ReadChatToolChoice(fields);  // without an error: ReadChat has read it, too
-  MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), static_cast<size_t>(n), model, check, request));
+  MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), static_cast<size_t>(n), model, constraints, check,
+                                request));
   return request;
 }
 

@@ -14,6 +14,7 @@
 #include "services/router/output/output_parser.h"
 #include "services/router/request/api_types.h"
 #include "services/router/request/prepare.h"
+#include "services/router/text/constraint_check.h"
 #include "services/router/text/served_model.h"
 
 namespace moestro::router {
@@ -34,12 +35,14 @@ struct ChatRequest {
 
 // Tokenizes the chat, for an answer that `request.continues` or not, and makes `choices` of `input`, whose constraint
 // becomes that of what follows the reasoning, or that of a call if `choice` forces one. Errors as EncodeChat,
-// CheckConstraint and ConstrainToCalls.
+// ConstraintCheck and ConstrainToCalls.
 absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, GenerateInput input, size_t choices,
-                       const ServedModel& model, const CancelCheck& check, ChatRequest& request);
+                       const ServedModel& model, ConstraintCheck& constraints, const CancelCheck& check,
+                       ChatRequest& request);
 
 // POST /v1/chat/completions.
-absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedModel& model, const CancelCheck& check);
+absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedModel& model,
+                                            ConstraintCheck& constraints, const CancelCheck& check);
 
 // Splits what the model writes. `id_seed`: of the ids of calls; another one for each answer. Both must outlive it.
 std::unique_ptr<OutputParser> NewOutputParser(const ChatRequest& request, const ServedModel& model, uint64_t id_seed);

@@ -13,11 +13,11 @@ absl::Status HandleChatCompletions(const HttpApi& api, HttpRequest& http, Respon
   ClientCall& call = response.call();
   const CancelCheck check = [&] { return call.Check(); };
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Ready());
-  const auto read = [&](const ServedModel& served) {
-    const RequestBody body = std::move(http.body);
-    return ReadChatRequest(body.text, served, check);
+  const auto read = [&](const ServedModel& served, ConstraintCheck& constraints) {
+    return ReadChatRequest(http.body.text, served, constraints, check);
   };
   MOE_ASSIGN_OR_RETURN(const ChatRequest request, api.runner.ReadInTurn<ChatRequest>(read, call.bytes(), check));
+  http.body = {};
   const std::string id = "chatcmpl-" + api.runner.NewRequestId();
   const std::unique_ptr<ChatAnswer> answer = request.stream.stream
                                                  ? NewChatStream(request, model, id, api.keep_alive, response)

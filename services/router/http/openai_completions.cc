@@ -281,12 +281,12 @@ absl::Status HandleCompletions(const HttpApi& api, HttpRequest& http, Response& 
   ClientCall& call = response.call();
   const CancelCheck check = [&] { return call.Check(); };
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Ready());
-  const auto read = [&](const ServedModel& served) {
-    const RequestBody body = std::move(http.body);
-    return ReadRequest(body.text, served);
+  const auto read = [&](const ServedModel& served, ConstraintCheck& /*constraints*/) {
+    return ReadRequest(http.body.text, served);
   };
   MOE_ASSIGN_OR_RETURN(const CompletionRequest request,
                        api.runner.ReadInTurn<CompletionRequest>(read, call.bytes(), check));
+  http.body = {};
   if (!request.stream.stream) {
     CompletionDocument document(api, request, model, response);
     if (request.echo) MOE_RETURN_IF_ERROR(document.Echo(call));

@@ -200,11 +200,11 @@ absl::Status HandleResponses(const HttpApi& api, HttpRequest& http, Response& re
   ClientCall& call = response.call();
   const CancelCheck check = [&] { return call.Check(); };
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Ready());
-  const auto read = [&](const ServedModel& served) {
-    const RequestBody body = std::move(http.body);
-    return ReadResponsesRequest(body.text, served, check);
+  const auto read = [&](const ServedModel& served, ConstraintCheck& constraints) {
+    return ReadResponsesRequest(http.body.text, served, constraints, check);
   };
   MOE_ASSIGN_OR_RETURN(const ChatRequest request, api.runner.ReadInTurn<ChatRequest>(read, call.bytes(), check));
+  http.body = {};
   ResponsesAnswer answer(api, request, model, response);
   const absl::Status status = RunChoices(api, call, answer.id(), request.choices, answer);
   if (status.ok()) return answer.Finish();

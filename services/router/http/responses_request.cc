@@ -128,8 +128,8 @@ absl::StatusOr<text::Chat> ReadResponsesChat(const json& request, std::string_vi
   return chat;
 }
 
-absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const ServedModel& model,
-                                                 const CancelCheck& check) {
+absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const ServedModel& model, ConstraintCheck& constraints,
+                                                    const CancelCheck& check) {
   MOE_ASSIGN_OR_RETURN(const json parsed, ParseRequest(body, model));
   absl::Status status;
   JsonFields fields(parsed, "", &status);
@@ -148,7 +148,7 @@ absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const Se
   MOE_RETURN_IF_ERROR(CheckModelName(request.model, model));
   MOE_ASSIGN_OR_RETURN(const text::Chat chat, ReadResponsesChat(parsed, body));
   const ToolChoice choice = ReadToolChoice(fields);  // without an error: ReadResponsesChat has read it, too
-  MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), 1, model, check, request));
+  MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), 1, model, constraints, check, request));
   return request;
 }
 

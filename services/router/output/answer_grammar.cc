@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
-#include "common/text/grammar/compile.h"
+#include "common/text/grammar/limits.h"
 #include "common/text/json/quoted.h"
 #include "common/text/json/raw_field.h"
 #include "services/router/output/argument_types.h"
@@ -24,6 +24,7 @@ using nlohmann::ordered_json;
 
 // More calls in one answer are a model that does not find its end.
 constexpr int kMostCalls = 32;
+constexpr size_t kBytesPerStep = 16;  // of a compile budget
 constexpr char kAnyObject[] = R"({"type": "object"})";
 
 // The notation of common/text/grammar/README.md.
@@ -55,10 +56,6 @@ std::string Row(const Parts&... parts) {
   return row;
 }
 
-bool Compiles(std::string_view schema) {
-  return text::grammar::CompileConstraint({.kind = Constraint::Kind::kJsonSchema, .text = std::string(schema)}).ok();
-}
-
 struct Function {
   std::string name;
   std::string schema;  // of its arguments: of objects only
@@ -66,15 +63,16 @@ struct Function {
 };
 
 // The schema of the arguments, if it is one of objects and can be enforced.
-absl::StatusOr<std::string> ArgumentsSchema(std::string_view written, bool strict, const std::string& field) {
+absl::StatusOr<std::string> ArgumentsSchema(std::string_view written, bool strict, const std::string& field,
+                                            ConstraintCheck& constraints) {
   if (written.empty() || written == "null") return R"({"type": "object", "properties": {}})";
   const json schema = json::parse(written.begin(), written.end(), nullptr, /*allow_exceptions=*/false);
   if (!schema.is_object()) return absl::InvalidArgumentError(absl::StrCat(field, ": must be a schema"));
   const bool is_of_objects = schema.contains("type") ? schema["type"] == "object" : schema.contains("properties");
   if (is_of_objects || strict) {
     const std::string text(written);
-    const absl::Status status =
-        text::grammar::CompileConstraint({.kind = Constraint::Kind::kJsonSchema, .text = text}).status();
+    const absl::Status status = constraints.Compile({Constraint::Kind::kJsonSchema, text});
+    if (constraints.is_interrupted()) return status;
     if (status.ok() && is_of_objects) return text;
     if (strict && !status.ok()) return Annotate(status, field);
     if (strict) return absl::InvalidArgumentError(absl::StrCat(field, ": must have the type object"));
@@ -82,7 +80,7 @@ absl::StatusOr<std::string> ArgumentsSchema(std::string_view written, bool stric
   return kAnyObject;
 }
 
-absl::StatusOr<std::vector<Function>> FunctionsOf(const CallRules& rules) {
+absl::StatusOr<std::vector<Function>> FunctionsOf(const CallRules& rules, ConstraintCheck& constraints) {
   std::vector<Function> functions;
   const std::vector<std::string_view> tools = text::RawElements(rules.tools);
   for (size_t i = 0; i < tools.size(); ++i) {
@@ -97,8 +95,8 @@ absl::StatusOr<std::vector<Function>> FunctionsOf(const CallRules& rules) {
     if (!rules.names.empty() && std::ranges::none_of(rules.names, is_this)) continue;
     Function function{
         .name = name.get<std::string>(), .schema = {}, .strict = text::RawField(written, "strict") == "true"};
-    MOE_ASSIGN_OR_RETURN(function.schema,
-                         ArgumentsSchema(text::RawField(written, "parameters"), function.strict, field + "parameters"));
+    MOE_ASSIGN_OR_RETURN(function.schema, ArgumentsSchema(text::RawField(written, "parameters"), function.strict,
+                                                          field + "parameters", constraints));
     functions.push_back(std::move(function));
   }
   for (const std::string& name : rules.names) {
@@ -180,7 +178,8 @@ std::vector<std::string> EnumeratedTexts(const ordered_json& schema) {
 }
 
 // A value and the tag that ends it. `definitions`: those of the function's schema.
-std::string TaggedValue(const ordered_json& schema, const ordered_json& definitions, const TagStyle& style) {
+absl::StatusOr<std::string> TaggedValue(const ordered_json& schema, const ordered_json& definitions,
+                                        const TagStyle& style, ConstraintCheck& constraints) {
   const std::string end = style.tokens ? Token(style.value_end) : Literal(style.value_end);
   const auto framed = [&](const std::string& value) {
     return *style.line == 0 ? Row(value, end) : Row(Literal(style.line), value, Literal(style.line), end);
@@ -201,23 +200,34 @@ std::string TaggedValue(const ordered_json& schema, const ordered_json& definiti
     if (definitions.contains(key)) whole[key] = definitions[key];
   }
   const std::string text = whole.dump();
-  return framed(Json(Compiles(text) ? text : "{}"));
+  const absl::Status status = constraints.Compile({Constraint::Kind::kJsonSchema, text});
+  if (constraints.is_interrupted()) return status;
+  return framed(Json(status.ok() ? text : "{}"));
 }
 
 // Arguments in the order of the schema; those that are not required may be absent.
-std::string TaggedArguments(const Function& function, const TagStyle& style, const std::string& after) {
+absl::StatusOr<std::string> TaggedArguments(const Function& function, const TagStyle& style, const std::string& after,
+                                            ConstraintCheck& constraints) {
   const ordered_json schema = ordered_json::parse(function.schema);
   const ordered_json none = ordered_json::object();
   const ordered_json& properties = schema.contains("properties") ? schema["properties"] : none;
   const ordered_json required = schema.value("required", ordered_json::array());
+  const auto definition_steps = static_cast<int64_t>(function.schema.size() / kBytesPerStep);
   std::string arguments;
   for (const auto& [key, value] : properties.items()) {
     const auto tag = [&](const char* text) { return style.tokens ? Token(text) : Literal(text); };
     std::string argument = Row(tag(style.key_open), Literal(key), tag(style.key_end));
     if (*style.value_open != 0) argument = Row(argument, Literal("\n"), Token(style.value_open));
-    argument = Row(argument, TaggedValue(value, schema, style), after);
+    MOE_RETURN_IF_ERROR(constraints.Spend(definition_steps));  // each property has a copy of the definitions
+    MOE_ASSIGN_OR_RETURN(const std::string tagged, TaggedValue(value, schema, style, constraints));
+    argument = Row(argument, tagged, after);
     const bool is_required = std::ranges::find(required, ordered_json(key)) != required.end();
     absl::StrAppend(&arguments, " (", argument, is_required ? ")" : ")?");
+    if (arguments.size() > text::grammar::kMaxConstraintBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tools: what function ", QuotedJson(function.name), " allows takes more than ",
+          text::grammar::kMaxConstraintBytes, " bytes, as each of its properties repeats the definitions of its schema"));
+    }
   }
   return arguments;
 }
@@ -228,7 +238,8 @@ std::string JsonCall(const Function& function, const char* key) {
              Json(function.schema), Literal("}"));
 }
 
-std::string CallOf(const OutputFormat& format, const Function& function) {
+absl::StatusOr<std::string> CallOf(const OutputFormat& format, const Function& function,
+                                   ConstraintCheck& constraints) {
   const std::string& name = function.name;
   const std::string line = Literal("\n");
   switch (format.calls) {
@@ -245,15 +256,19 @@ std::string CallOf(const OutputFormat& format, const Function& function) {
                  Token("<|tool_call_argument_begin|>"), Json(function.schema), Token("<|tool_call_end|>"));
     case CallSyntax::kHermes:
       return Row(Token("<tool_call>"), line, JsonCall(function, "arguments"), line, Token("</tool_call>"));
-    case CallSyntax::kQwenCoder:
-      return Row(Token("<tool_call>"), Literal("\n<function=" + name + ">\n"),
-                 TaggedArguments(function, kQwenCoder, line), Literal("</function>\n"), Token("</tool_call>"));
-    case CallSyntax::kGlm:
-      return Row(Token("<tool_call>"), Literal(name + "\n"), TaggedArguments(function, kGlm, line),
+    case CallSyntax::kQwenCoder: {
+      MOE_ASSIGN_OR_RETURN(const std::string arguments, TaggedArguments(function, kQwenCoder, line, constraints));
+      return Row(Token("<tool_call>"), Literal("\n<function=" + name + ">\n"), arguments, Literal("</function>\n"),
                  Token("</tool_call>"));
-    case CallSyntax::kMiniMax:
-      return Row(Literal("<invoke name=\"" + name + "\">\n"), TaggedArguments(function, kMiniMax, line),
-                 Literal("</invoke>\n"));
+    }
+    case CallSyntax::kGlm: {
+      MOE_ASSIGN_OR_RETURN(const std::string arguments, TaggedArguments(function, kGlm, line, constraints));
+      return Row(Token("<tool_call>"), Literal(name + "\n"), arguments, Token("</tool_call>"));
+    }
+    case CallSyntax::kMiniMax: {
+      MOE_ASSIGN_OR_RETURN(const std::string arguments, TaggedArguments(function, kMiniMax, line, constraints));
+      return Row(Literal("<invoke name=\"" + name + "\">\n"), arguments, Literal("</invoke>\n"));
+    }
     case CallSyntax::kMistral:
       return JsonCall(function, "arguments");
     case CallSyntax::kLlama:
@@ -264,7 +279,7 @@ std::string CallOf(const OutputFormat& format, const Function& function) {
     case CallSyntax::kNone:
       break;
   }
-  return {};
+  return std::string();
 }
 
 // A rule "root" for `answer`, a part of a grammar, behind reasoning as the format has it.
@@ -308,11 +323,12 @@ bool HasStrictTool(std::string_view tools) {
   });
 }
 
-absl::StatusOr<Constraint> ConstrainToCalls(const OutputFormat& format, const CallRules& rules) {
+absl::StatusOr<Constraint> ConstrainToCalls(const OutputFormat& format, const CallRules& rules,
+                                            ConstraintCheck& constraints) {
   if (format.calls == CallSyntax::kNone) {
     return absl::UnimplementedError("tool_choice: this model's template has no calls that could be forced");
   }
-  MOE_ASSIGN_OR_RETURN(const std::vector<Function> functions, FunctionsOf(rules));
+  MOE_ASSIGN_OR_RETURN(const std::vector<Function> functions, FunctionsOf(rules, constraints));
   const Frame frame = FrameOf(format);
   std::string answer = "calls";
   if (rules.otherwise) {
@@ -329,8 +345,9 @@ absl::StatusOr<Constraint> ConstrainToCalls(const OutputFormat& format, const Ca
       "\n");
   std::string call;
   for (size_t i = 0; i < functions.size(); ++i) {
+    MOE_ASSIGN_OR_RETURN(const std::string syntax, CallOf(format, functions[i], constraints));
     absl::StrAppend(&call, i == 0 ? "" : " | ", "call-", i);
-    absl::StrAppend(&grammar, "call-", i, " ::= ", CallOf(format, functions[i]), "\n");
+    absl::StrAppend(&grammar, "call-", i, " ::= ", syntax, "\n");
   }
   absl::StrAppend(&grammar, "call ::= ", call, "\n");
   return Constraint{.kind = Constraint::Kind::kGrammar, .text = std::move(grammar)};

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/inference/types.h"
 #include "services/router/output/output_format.h"
+#include "services/router/text/constraint_check.h"
 
 namespace moestro::router {
 
@@ -33,8 +34,10 @@ bool HasStrictTool(std::string_view tools);
 // A constraint whose texts NewParser splits into reasoning and calls of those functions, with arguments that follow the
 // schema of the function. Two exceptions, for functions without "strict": true: a schema that cannot be enforced allows
 // any object, and in tags a string is bound by its `enum` only. INVALID_ARGUMENT names the field of the tools;
-// UNIMPLEMENTED: the format has no calls.
-absl::StatusOr<Constraint> ConstrainToCalls(const OutputFormat& format, const CallRules& rules);
+// UNIMPLEMENTED: the format has no calls. Other
+// errors are those of `constraints`.
+absl::StatusOr<Constraint> ConstrainToCalls(const OutputFormat& format, const CallRules& rules,
+                                            ConstraintCheck& constraints);
 
 // `answer` for what follows the reasoning. Without a format of reasoning, `answer` itself. REQUIRES: it compiles.
 Constraint AfterReasoning(const OutputFormat& format, bool reasoning_open, const Constraint& answer);

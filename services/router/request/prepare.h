@@ -27,10 +27,11 @@ using CancelCheck = std::function<absl::Status()>;
 // Checks the name that a client gives its request, which goes into the logs of all roles. Empty is valid.
 absl::Status CheckRequestId(const std::string& id, const ServedModel& model);
 
-// Whether the constraint of a request can be followed. INVALID_ARGUMENT names its field.
-absl::Status CheckConstraint(const GenerateInput& input, const ServedModel& model);
+// Of what a request's constraint may be, all but whether it can be followed. INVALID_ARGUMENT names its field.
+absl::Status CheckConstraintText(const GenerateInput& input, const ServedModel& model);
 
 // `seed` is for a request that has none, so that every attempt draws the same tokens. INVALID_ARGUMENT names the field.
+// Does not find out whether the constraint can be followed.
 absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const ServedModel& model,
                                             const PrepareLimits& limits, std::string request_id, uint64_t seed,
                                             const CancelCheck& check = nullptr);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "services/router/request/generation.h"
@@ -72,6 +73,12 @@ PrepareLimits RequestRunner::LimitsOf(const Tenant& tenant) const {
 
 std::string RequestRunner::NewRequestId() { return absl::StrFormat("%016x%016x", random_(), random_()); }
 
+absl::Status RequestRunner::InBackground(const CancelCheck& check, absl::FunctionRef<absl::Status()> work) {
+  absl::Status status;
+  MOE_RETURN_IF_ERROR(background_.Run([&] { status = CatchExceptions(work); }, check));
+  return status;
+}
+
 absl::Status RequestRunner::Generate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies) {
   std::string request_id = NewRequestId();
   RequestSummary summary;
@@ -86,6 +93,9 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
                                         std::string& request_id, RequestSummary& summary) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Ready());
   std::optional<RunningRequests::Entry> running;
+  ConstraintCheck quick = ConstraintCheck::Quick(known_constraints_);
+  std::string constraint_field;
+  absl::Status followed;  // by the constraint
   MOE_ASSIGN_OR_RETURN(GenerateJob job, InTurn(call.bytes, call.check, [&]() -> absl::StatusOr<GenerateJob> {
                          MOE_ASSIGN_OR_RETURN(const GenerateInput input, read(*model));
                          MOE_RETURN_IF_ERROR(CheckRequestId(input.request_id, *model));
@@ -93,9 +103,17 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
                          MOE_ASSIGN_OR_RETURN(RunningRequests::Entry entry,
                                               running_.Begin(call.tenant->name(), request_id, call.cancel));
                          running.emplace(std::move(entry));
-                         return PrepareGenerate(input, *model, LimitsOf(*call.tenant), request_id, random_(),
-                                                call.check);
+                         constraint_field = input.constraint_field;
+                         auto prepared = PrepareGenerate(input, *model, LimitsOf(*call.tenant), request_id, random_(),
+                                                         call.check);
+                         if (prepared.ok()) followed = quick.Compile(prepared->sampling.constraint);
+                         return prepared;
                        }));
+  if (quick.is_interrupted()) {
+    ConstraintCheck whole = ConstraintCheck::Whole(known_constraints_, call.check);
+    followed = InBackground(call.check, [&] { return whole.Compile(job.sampling.constraint); });
+  }
+  MOE_RETURN_IF_ERROR(Annotate(followed, constraint_field));
   MOE_ASSIGN_OR_RETURN(Tenant::TokenHold hold,
                        call.tenant->TakeTokens(static_cast<int64_t>(job.prompt.size()) + job.max_tokens));
   job.cache_scope = call.tenant->CacheScope(job.cache_scope);

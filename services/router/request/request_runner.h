@@ -10,12 +10,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/status.h"
+#include "common/base/work_lane.h"
 #include "services/router/request/api_types.h"
 #include "services/router/request/prepare.h"
 #include "services/router/request/request_life.h"
 #include "services/router/request/running_requests.h"
 #include "services/router/request/scoring.h"
 #include "services/router/request/types.h"
+#include "services/router/text/constraint_check.h"
 #include "services/router/text/served_model.h"
 #include "services/router/text/text_turns.h"
 
@@ -58,11 +60,21 @@ class RequestRunner {
   uint32_t default_max_tokens() const { return limits_.default_max_tokens; }
   bool IsUp(Role role) const { return environment_.roles.IsUp(role); }
 
-  // For fronts that read a request before they know what it wants. `bytes`: of the request, here and below.
+  // For fronts that read a request before they know what it wants. Where a constraint in it takes long, reads it a
+  // second time outside of the turn. `bytes`: of the request, here and below.
   template <typename Input>
-  absl::StatusOr<Input> ReadInTurn(Read<Input> read, size_t bytes, const CancelCheck& check) {
+  absl::StatusOr<Input> ReadInTurn(absl::FunctionRef<absl::StatusOr<Input>(const ServedModel&, ConstraintCheck&)> read,
+                                   size_t bytes, const CancelCheck& check) {
     MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
-    return InTurn(bytes, check, [&] { return read(*model); });
+    ConstraintCheck quick = ConstraintCheck::Quick(known_constraints_);
+    absl::StatusOr<Input> input = InTurn(bytes, check, [&] { return read(*model, quick); });
+    if (!quick.is_interrupted()) return input;
+    ConstraintCheck whole = ConstraintCheck::Whole(known_constraints_, check);
+    MOE_RETURN_IF_ERROR(InBackground(check, [&] {
+      input = read(*model, whole);
+      return absl::OkStatus();
+    }));
+    return input;
   }
 
   std::string NewRequestId();  // 128 random bits, 32 hex digits
@@ -86,12 +98,16 @@ class RequestRunner {
     MOE_ASSIGN_OR_RETURN(const TextTurns::Turn turn, text_turns_.Take(bytes, check));
     return work();
   }
+  // In the one thread for constraints that take long, which stands back for all others.
+  absl::Status InBackground(const CancelCheck& check, absl::FunctionRef<absl::Status()> work);
 
   const ModelBoard& board_;
   const RouterEnvironment environment_;
   const PrepareLimits limits_;
   const RandomBits random_;
   TextTurns text_turns_;
+  KnownConstraints known_constraints_;
+  WorkLane background_{WorkLane::kBackground};
   RunningRequests running_;
 };
 

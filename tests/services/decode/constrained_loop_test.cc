@@ -7,6 +7,7 @@
 
 #include "common/text/grammar/vocabulary_grammars.h"
 #include "tests/services/decode/decode_fixture.h"
+#include "tests/support/dear_grammar.h"
 #include "tests/services/router/tiny_tokenizer.h"
 
 namespace moestro::decode {
@@ -28,7 +29,8 @@ class ConstrainedLoopTest : public ::testing::Test {
             .max_tokens = 100,
             .sampling = {.temperature = 2, .seed = 5},
             .stop_ids = stop_ids,
-            .constraint = text::grammar::Resume(grammars_, constraint, stop_ids, generated).value()};
+            .constraint = text::grammar::Resume(grammars_, constraint, stop_ids, generated, [] { return absl::OkStatus(); })
+                              .value()};
   }
   static std::string Text(const std::vector<int32_t>& ids) { return {ids.begin(), ids.end()}; }
 
@@ -76,6 +78,26 @@ TEST_F(ConstrainedLoopTest, NeighboursKeepTheirBits) {
   EXPECT_EQ(outcome.ids, expected.ids);
   EXPECT_EQ(outcome.logprobs, expected.logprobs);
   EXPECT_EQ(Collect(*constrained).ids.size(), 60u);
+}
+
+TEST_F(ConstrainedLoopTest, AMaskThatTakesLongDelaysItsOwnSequenceOnly) {
+  const DecodeOutcome expected = RunAlone(alone_, {60, 70, 80}, 100, {});
+  const auto slow = Prompt(prompt_, Next({Constraint::Kind::kGrammar, DearGrammar()}));
+  const DecodeOutcome outcome = Collect(*Prompt({60, 70, 80}, {.max_tokens = 100}));
+  int tokens = 0;
+  while (slow->Next(std::chrono::milliseconds(0))) ++tokens;
+  EXPECT_LT(tokens, 50) << "one for each step, had the steps waited";
+  EXPECT_EQ(outcome.ids, expected.ids);
+  node_.loop.Remove(slow);
+}
+
+TEST_F(ConstrainedLoopTest, ASequenceThatWaitsForItsMaskCanBePreemptedAndRemoved) {
+  for (int i = 0; i < 3; ++i) {
+    const auto slow = Prompt(prompt_, Next({Constraint::Kind::kGrammar, DearGrammar()}));
+    ASSERT_TRUE(slow->Next(kHang).has_value());
+    node_.loop.Remove(slow);
+  }
+  EXPECT_EQ(Collect(*Prompt(prompt_, Next(Regex("[a-z]{60}")))).ids.size(), 60u);
 }
 
 TEST_F(ConstrainedLoopTest, LogprobsAreThoseOfTheModel) {

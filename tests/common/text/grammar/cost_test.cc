@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/text/grammar/compile.h"
 #include "common/text/grammar/limits.h"
+#include "tests/common/text/grammar/grammar_fixture.h"
 #include "tests/support/thread_allocations.h"
 
 namespace moestro::text::grammar {
@@ -23,7 +23,7 @@ int64_t MostAllocations(size_t bytes) { return 2 * kMaxCompileSteps + 16 * stati
 void ExpectCheap(const std::string& text) {
   ASSERT_LE(text.size(), kMaxConstraintBytes);
   const int64_t before = ThreadAllocations();
-  const absl::Status status = CompileConstraint({Constraint::Kind::kJsonSchema, text}).status();
+  const absl::Status status = CompileAlone({Constraint::Kind::kJsonSchema, text}).status();
   EXPECT_LE(ThreadAllocations() - before, MostAllocations(text.size())) << text.substr(0, 200);
   EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
 }
@@ -78,7 +78,7 @@ TEST(CompileCost, WhatMultipliesIsCountedBeforeItIsMade) {
 TEST(CompileCost, AnObjectOfManyMembersIsRefused) {
   for (const int more : {0, 1}) {
     const Json schema = {{"anyOf", Json::array({Json::object()})}, {"$defs", Named(4096 + more, true)}};
-    const absl::Status status = CompileConstraint({Constraint::Kind::kJsonSchema, schema.dump()}).status();
+    const absl::Status status = CompileAlone({Constraint::Kind::kJsonSchema, schema.dump()}).status();
     EXPECT_EQ(status.ok(), more == 0) << status;
   }
 }

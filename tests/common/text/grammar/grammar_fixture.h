@@ -12,15 +12,20 @@
 
 namespace moestro::text::grammar {
 
+inline absl::StatusOr<Automaton> CompileAlone(const Constraint& constraint) {
+  CompileBudget budget;
+  return CompileConstraint(constraint, budget);
+}
+
 // Fails the test if it does not compile.
 inline std::shared_ptr<const Automaton> MakeAutomaton(Constraint::Kind kind, const std::string& text) {
-  absl::StatusOr<Automaton> automaton = CompileConstraint({kind, text});
+  absl::StatusOr<Automaton> automaton = CompileAlone({kind, text});
   EXPECT_TRUE(automaton.ok()) << automaton.status() << "\n" << text;
   return automaton.ok() ? std::make_shared<const Automaton>(*std::move(automaton)) : nullptr;
 }
 
 inline std::string ErrorOf(Constraint::Kind kind, const std::string& text) {
-  const absl::StatusOr<Automaton> automaton = CompileConstraint({kind, text});
+  const absl::StatusOr<Automaton> automaton = CompileAlone({kind, text});
   return automaton.ok() ? "compiles" : std::string(automaton.status().message());
 }
 

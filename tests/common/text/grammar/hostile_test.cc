@@ -1,9 +1,14 @@
 // Constraints that are made to occupy a server: each ends, soon, with a clear error, or works.
+#include <atomic>
+#include <memory>
 #include <string>
 
 #include "common/text/grammar/limits.h"
+#include "common/text/grammar/token_constraint.h"
 #include "gmock/gmock.h"
 #include "tests/common/text/grammar/grammar_fixture.h"
+#include "tests/common/text/grammar/published_tokenizer.h"
+#include "tests/support/dear_grammar.h"
 
 namespace moestro::text::grammar {
 namespace {
@@ -68,7 +73,7 @@ absl::Status Follow(const std::string& grammar, const std::string& text) {
   Matcher::Configuration at = matcher.start();
   for (const char c : text) {
     at = matcher.Compact(matcher.Next(at, static_cast<uint8_t>(c)));
-    matcher.RestartSteps();
+    matcher.Begin({});
     if (!matcher.status().ok()) return matcher.status();
     EXPECT_NE(at, Matcher::kDead);
     if (at == Matcher::kDead) break;
@@ -102,6 +107,59 @@ TEST(HostileTest, AMaskHasABudget) {
   for (; matcher.status().ok() && bytes < kMaxMaskSteps / 100; ++bytes) at = matcher.Compact(matcher.Next(at, 'a'));
   EXPECT_THAT(std::string(matcher.status().message()), HasSubstr("too many steps"));
   EXPECT_GT(bytes * 400, kMaxMaskSteps / 8) << "and it is no smaller than limits.h says";
+}
+
+class DearMasksTest : public testing::Test {
+ protected:
+  const std::unique_ptr<const Tokenizer> tokenizer_ = PublishedTokenizer("qwen");
+  const std::shared_ptr<VocabularyGrammar> grammar_ = std::make_shared<VocabularyGrammar>(
+      CompileAlone({Kind::kGrammar, DearGrammar()}).value(),
+      std::make_shared<const TokenTrie>(*tokenizer_, tokenizer_->size()));
+  int32_t token_ = 0;  // of one letter
+
+  void SetUp() override {
+    while (tokenizer_->DecodeBytes(token_) != "a") ++token_;
+  }
+};
+
+// What is asked for in small pieces is found all the same, and costs little more.
+TEST_F(DearMasksTest, AMaskThatWasInterruptedGoesOn) {
+  TokenConstraint whole(grammar_, {});
+  TokenConstraint interrupted(grammar_, {});
+  for (TokenConstraint* constraint : {&whole, &interrupted}) ASSERT_TRUE(constraint->Advance(token_).ok());
+  std::atomic<bool> stop = true;
+  EXPECT_TRUE(absl::IsResourceExhausted(interrupted.Mask({.stop = &stop}).status()));
+  const absl::StatusOr<const TokenMask*> few = interrupted.Mask({.steps = 1000});
+  EXPECT_TRUE(absl::IsResourceExhausted(few.status()));
+  EXPECT_LT(interrupted.steps(), 100 * 1000) << "it ends soon after";
+  const absl::StatusOr<const TokenMask*> expected = whole.Mask();
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  EXPECT_GT(whole.steps(), kQuickMaskSteps);
+  const absl::StatusOr<const TokenMask*> found = interrupted.Mask();
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(**found, **expected);
+  EXPECT_TRUE(interrupted.Advance(token_).ok());
+}
+
+// Three seconds: it spends the budget.
+TEST_F(DearMasksTest, TheMasksOfARequestHaveABudget) {
+  TokenConstraint constraint(grammar_, {});
+  int64_t spent = 0;
+  int64_t tokens = 0;
+  for (; tokens < 1000; ++tokens) {
+    const bool within = spent <= kMaskStepsOfRequest + tokens * kMaskStepsOfToken;
+    const absl::Status status = constraint.Mask().status();
+    ASSERT_EQ(status.ok(), within) << status << " after " << spent << " steps";
+    if (!within) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(spent) + " steps for"));
+      break;
+    }
+    spent += constraint.steps();
+    ASSERT_TRUE(constraint.Advance(token_).ok());
+    spent += constraint.steps();
+  }
+  EXPECT_LT(tokens, 1000);
+  EXPECT_GT(tokens, 2);
 }
 
 TEST(HostileTest, ManyPositionsAreAnError) {

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "common/text/grammar/compile.h"
 #include "common/text/grammar/token_constraint.h"
 #include "common/text/utf8.h"
 #include "gtest/gtest.h"
+#include "tests/common/text/grammar/grammar_fixture.h"
 #include "tests/common/text/grammar/published_tokenizer.h"
 
 namespace moestro::text::grammar {
@@ -271,7 +271,7 @@ TEST_P(RandomSchemasTest, EveryTextParsesAndIsValid) {
   const int32_t stop = SpecialToken(*tokenizer);
   for (int seed = 0; seed < kSchemas && !HasFailure(); ++seed) {
     const Json schema = RandomSchema(seed).Make();
-    absl::StatusOr<Automaton> automaton = CompileConstraint({Constraint::Kind::kJsonSchema, schema.dump()});
+    absl::StatusOr<Automaton> automaton = CompileAlone({Constraint::Kind::kJsonSchema, schema.dump()});
     ASSERT_TRUE(automaton.ok()) << automaton.status() << "\n" << schema.dump();
     const auto grammar = std::make_shared<VocabularyGrammar>(*std::move(automaton), trie);
     std::mt19937_64 random(seed);

@@ -27,7 +27,7 @@ class TokenConstraintTest : public testing::TestWithParam<const char*> {
   static constexpr int kPadding = 70;
 
   std::shared_ptr<VocabularyGrammar> Compile(Kind kind, const std::string& text) const {
-    return std::make_shared<VocabularyGrammar>(CompileConstraint({kind, text}).value(), trie_);
+    return std::make_shared<VocabularyGrammar>(CompileAlone({kind, text}).value(), trie_);
   }
 
   // The ids that may follow `text`, found one by one.

@@ -36,8 +36,15 @@ constexpr char kTools[] = R"([
   {"type": "function", "function": {"name": "other.thing", "parameters": {
     "type": "object", "properties": {"a": {"type": "array", "uniqueItems": true}}}}}])";
 
+absl::StatusOr<Constraint> Calls(const OutputFormat& format, const CallRules& rules) {
+  KnownConstraints known;
+  ConstraintCheck constraints = ConstraintCheck::Whole(known, [] { return absl::OkStatus(); });
+  return ConstrainToCalls(format, rules, constraints);
+}
+
 std::shared_ptr<const text::grammar::Automaton> Compile(const Constraint& constraint) {
-  auto automaton = text::grammar::CompileConstraint(constraint);
+  text::grammar::CompileBudget budget;
+  auto automaton = text::grammar::CompileConstraint(constraint, budget);
   EXPECT_TRUE(automaton.ok()) << automaton.status() << "\n" << constraint.text;
   return std::make_shared<const text::grammar::Automaton>(*std::move(automaton));
 }
@@ -114,7 +121,7 @@ TEST_P(AnswerGrammarTest, RandomTextsAreCalls) {
     const bool named = seed % 5 == 0;
     CallRules rules{.tools = kTools, .several = !one, .reasoning_open = open};
     if (named) rules.names = {"move", "stop"};
-    const auto constraint = ConstrainToCalls(model_.format, rules);
+    const auto constraint = Calls(model_.format, rules);
     ASSERT_TRUE(constraint.ok()) << constraint.status();
     const std::string text = RandomText(*constraint, seed);
     SCOPED_TRACE(text);
@@ -142,7 +149,7 @@ TEST_P(AnswerGrammarTest, RandomTextsMayCall) {
     size_t called = 0, answered = 0;
     for (uint64_t seed = 0; seed < 80; ++seed) {
       const bool open = seed % 3 == 0 && model_.format.thinks;
-      const auto constraint = ConstrainToCalls(
+      const auto constraint = Calls(
           model_.format, {.tools = kTools, .names = {"move"}, .reasoning_open = open, .otherwise = otherwise});
       ASSERT_TRUE(constraint.ok()) << constraint.status();
       const std::string text = RandomText(*constraint, seed);
@@ -171,7 +178,7 @@ TEST_P(AnswerGrammarTest, WhatTheModelWroteIsOneOfThem) {
   for (const json& test : model_.file["cases"]) {
     if (!test.contains("calls") || test.value("content", "") != "") continue;
     const auto constraint =
-        ConstrainToCalls(model_.format, {.tools = model_.tools, .reasoning_open = test.value("reasoning_open", false)});
+        Calls(model_.format, {.tools = model_.tools, .reasoning_open = test.value("reasoning_open", false)});
     ASSERT_TRUE(constraint.ok()) << constraint.status();
     std::string text = test["text"];
     if (text.starts_with("<think>") && text.find("</think>") == std::string::npos) continue;  // a model's mistake
@@ -183,7 +190,7 @@ TEST_P(AnswerGrammarTest, WhatTheModelWroteIsOneOfThem) {
     }
     matched += Matches(*constraint, text);
     if (!CanLeaveCallsOpen(model_.format)) continue;
-    const auto open = ConstrainToCalls(
+    const auto open = Calls(
         model_.format,
         {.tools = model_.tools, .reasoning_open = test.value("reasoning_open", false), .otherwise = Constraint{}});
     ASSERT_TRUE(open.ok()) << open.status();
@@ -222,7 +229,7 @@ INSTANTIATE_TEST_SUITE_P(Models, AnswerGrammarTest, ::testing::ValuesIn(kRecorde
 std::string Error(CallSyntax calls, const std::string& tools, std::vector<std::string> names = {}) {
   OutputFormat format;
   format.calls = calls;
-  return std::string(ConstrainToCalls(format, {.tools = tools, .names = std::move(names)}).status().message());
+  return std::string(Calls(format, {.tools = tools, .names = std::move(names)}).status().message());
 }
 
 TEST(ConstrainToCallsTest, FindsStrictTools) {

@@ -183,18 +183,6 @@ TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
          in.constraint.kind = Constraint::Kind::kJsonSchema;
          in.constraint_field = "json_schema";
        }},
-      {"constraint.text: grammar line 1: rule 'x' is not defined",
-       [](auto& in) {
-         in.constraint = {Constraint::Kind::kGrammar, "root ::= x"};
-       }},
-      {"constraint.text: schema: #: 'uniqueItems' cannot be enforced",
-       [](auto& in) {
-         in.constraint = {Constraint::Kind::kJsonSchema, R"({"uniqueItems":true})"};
-       }},
-      {"constraint.text: the grammar is too large",
-       [](auto& in) {
-         in.constraint = {Constraint::Kind::kRegex, "((a{9999}){9999}){9999}"};
-       }},
       {"constraint.kind", [](auto& in) { in.constraint.kind = static_cast<Constraint::Kind>(77); }},
       {"stop: a text is empty",
        [](auto& in) {
