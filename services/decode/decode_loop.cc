@@ -16,6 +16,9 @@ namespace {
 // so within one layer of its model. Nor does a message announce that a caller has gone.
 constexpr std::chrono::milliseconds kDrainPoll(1);
 
+// Logits of sequences that wait for their masks. As many as have room here take no place in the batch from others.
+constexpr size_t kWaitingLogitsBytes = size_t{128} << 20;
+
 void InsertByAge(Batch& batch, std::shared_ptr<Sequence> sequence) {
   const auto age = [](const std::shared_ptr<Sequence>& each) { return each->lease->age(); };
   const auto place = std::ranges::upper_bound(batch, age(sequence), {}, age);
@@ -31,6 +34,7 @@ DecodeLoop::DecodeLoop(ForwardPass& forward, kv::KvPool& pool, LeaseTable& lease
       metrics_(metrics),
       spec_(forward.spec()),
       max_batch_(static_cast<size_t>(options.max_batch)),
+      most_without_place_(kWaitingLogitsBytes / (sizeof(float) * static_cast<size_t>(spec_.token_count))),
       lent_device_(options.lent_device),
       cores_(options.cores),
       device_patience_(options.device_patience),
@@ -212,17 +216,21 @@ void DecodeLoop::ReturnDevice() {
 }
 
 void DecodeLoop::Admit() {
-  while (running_.size() < max_batch_ && !waiting_.empty()) {
+  const auto waiting = static_cast<size_t>(
+      std::ranges::count_if(running_, [](const auto& sequence) { return sequence->waits_for_mask(); }));
+  const size_t without_place = std::min(waiting, most_without_place_);
+  while (running_.size() - without_place < max_batch_ && !waiting_.empty()) {
     InsertByAge(running_, std::move(waiting_.front()));
     waiting_.erase(waiting_.begin());
   }
 }
 
-// Returns the sequences that have pages for all their next rows; the others skip this step. Goes from the oldest to the
+// Returns at most max_batch sequences, which have pages for all their next rows; the others skip this step. Goes from the oldest to the
 // youngest, and the table takes pages from the youngest, so no sequence loses pages after it was selected.
 Batch DecodeLoop::MakeRoom() {
   Batch batch;
   for (const auto& sequence : running_) {
+    if (batch.size() == max_batch_) break;
     if (sequence->ended || sequence->waits_for_mask()) continue;
     const LeaseTable::Room room = leases_.MakeRoom(sequence->lease);
     for (const auto& preempted : room.preempted) EndPreempted(*preempted);

@@ -20,7 +20,7 @@ namespace moestro::decode {
 class DecodeLoop {
  public:
   struct Options {
-    int max_batch = 0;  // sequences in one step, including those still in their prompt
+    int max_batch = 0;  // sequences in one step, including those still in their prompt; the oldest of those that run
     ChunkSizer::Options chunks;
     model::RoutingTraceWriter* trace = nullptr;  // records the experts chosen in the forward pass; null: none
     // The device of the forward pass, which others may borrow while the loop has no work; null: never lent.
@@ -80,6 +80,7 @@ class DecodeLoop {
   DecodeMetrics& metrics_;
   const weights::ModelSpec& spec_;
   const size_t max_batch_;
+  const size_t most_without_place_;  // sequences beyond max_batch_, while as many wait for their masks
   LentDevice* const lent_device_;
   SharedCores* const cores_;
   const std::chrono::milliseconds device_patience_;

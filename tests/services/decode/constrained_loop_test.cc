@@ -91,6 +91,21 @@ TEST_F(ConstrainedLoopTest, AMaskThatTakesLongDelaysItsOwnSequenceOnly) {
   node_.loop.Remove(slow);
 }
 
+TEST_F(ConstrainedLoopTest, SequencesThatWaitForMasksTakeNoPlaces) {
+  std::vector<std::shared_ptr<TokenStream>> slow;
+  for (int i = 0; i < 6; ++i) {  // more than max_batch
+    slow.push_back(Prompt(prompt_, Next({Constraint::Kind::kGrammar, DearGrammar()})));
+  }
+  const DecodeOutcome outcome = Collect(*Prompt({60, 70, 80}, {.max_tokens = 100}));
+  EXPECT_EQ(outcome.reason, FinishReason::kLength) << outcome.error;
+  for (const auto& stream : slow) {
+    int tokens = 0;
+    while (stream->Next(std::chrono::milliseconds(0))) ++tokens;
+    EXPECT_LT(tokens, 50) << "it did not end before the other began";
+    node_.loop.Remove(stream);
+  }
+}
+
 TEST_F(ConstrainedLoopTest, ASequenceThatWaitsForItsMaskCanBePreemptedAndRemoved) {
   for (int i = 0; i < 3; ++i) {
     const auto slow = Prompt(prompt_, Next({Constraint::Kind::kGrammar, DearGrammar()}));
