@@ -109,6 +109,31 @@ def test_a_bad_constraint_is_refused_before_anything_runs(node, kind, text, mess
     assert "constraint" in error.value.details() and message in error.value.details()
 
 
+def dear_grammar(rules=3800, length=50):
+    """Any printable text, by `rules` ways at once: each mask takes tens of milliseconds."""
+    letters = "|".join(f'"{chr(92) if chr(c) in chr(34) + chr(92) else ""}{chr(c)}"' for c in range(32, 127))
+    return "\n".join(['root ::= x+ | "\\x01" lit', "x ::= " + "|".join(f"r{i}" for i in range(rules)), f"lit ::= {letters}",
+                      *(f"r{i} ::= [ -~]{{{length}}}" for i in range(rules))]) + "\n"
+
+
+def test_masks_that_take_long_hold_up_their_own_request_only(node):
+    """More such requests than the batch has places. Four seconds: one of them spends the budget for its masks."""
+    alone = node.generate(PROMPT, 60, temperature=0.8, seed=1, ignore_eos=True)[0]
+    dear = [node.stub.Generate(node.request(PROMPT, 300, ignore_eos=True, seed=seed,
+                                            constraint=constraint(node, "GRAMMAR", dear_grammar())), timeout=HANG_SECONDS)
+            for seed in range(8)]
+    for call in dear:
+        assert next(call).WhichOneof("event") == "started"
+    assert node.generate(PROMPT, 60, temperature=0.8, seed=1, ignore_eos=True)[0] == alone
+    for call in dear[1:]:
+        assert call.is_active(), "it did not end before its neighbour"
+        call.cancel()
+    with pytest.raises(grpc.RpcError) as error:
+        collect(dear[0])
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "constraint" in error.value.details() and "steps for" in error.value.details()
+
+
 def test_decode_killed_in_the_middle(node):
     """The text goes on from its last token, within its form, as it would have without."""
     schema = constraint(node, "JSON_SCHEMA", json.dumps({"type": "array", "items": {"type": "integer"},
