@@ -43,6 +43,6 @@ inline constexpr int64_t kMaskStepsOfRequest = 2 * kMaxMaskSteps;
 inline constexpr int64_t kMaskStepsOfToken = 200 * 1000;
 // Beyond these, work waits for a thread that stands back for others: 10 to 20 ms. Ordinary constraints stay far below.
 inline constexpr int64_t kQuickMaskSteps = 200 * 1000;
-inline constexpr int64_t kQuickCompileSteps = 512 * 1024;
+inline constexpr int64_t kQuickCompileSteps = 128 * 1024;
 
 }  // namespace moestro::text::grammar

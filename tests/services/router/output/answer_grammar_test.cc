@@ -252,5 +252,35 @@ TEST(ConstrainToCallsTest, ErrorsNameTheField) {
               HasSubstr("must have the type object"));
 }
 
+// Each of its properties has a copy of the definitions where arguments stand in tags.
+std::string ManyProperties(int properties, size_t definition_bytes) {
+  std::string members;
+  for (int i = 0; i < properties; ++i) {
+    absl::StrAppend(&members, i == 0 ? "" : ",", "\"p", i, "\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/d\"}}");
+  }
+  return absl::StrCat(R"([{"function":{"name":"a","parameters":{"type":"object","properties":{)", members,
+                      R"(},"$defs":{"d":{"const":")", std::string(definition_bytes, 'x'), R"("}}}}}])");
+}
+
+TEST(ConstrainToCallsTest, CopiesOfDefinitionsAreBounded) {
+  constexpr CallSyntax kTagged[] = {CallSyntax::kQwenCoder, CallSyntax::kGlm, CallSyntax::kMiniMax};
+  for (const CallSyntax calls : kTagged) {
+    EXPECT_EQ(Error(calls, ManyProperties(4, 50'000)), "");
+    EXPECT_THAT(Error(calls, ManyProperties(6, 50'000)), AllOf(HasSubstr("\"a\""), HasSubstr("more than 262144 bytes")));
+    // Without the bound 25 MB would be made, and refused then.
+    EXPECT_THAT(Error(calls, ManyProperties(500, 50'000)), HasSubstr("more than 262144 bytes"));
+  }
+}
+
+TEST(ConstrainToCallsTest, WhatTakesLongInATurnIsInterrupted) {
+  KnownConstraints known;
+  ConstraintCheck quick = ConstraintCheck::Quick(known);
+  ASSERT_TRUE(quick.Spend(text::grammar::kQuickCompileSteps - 100).ok());
+  OutputFormat format;
+  format.calls = CallSyntax::kQwenCoder;
+  EXPECT_FALSE(ConstrainToCalls(format, {.tools = kTools}, quick).ok()) << "not a form without a bound";
+  EXPECT_TRUE(quick.is_interrupted());
+}
+
 }  // namespace
 }  // namespace moestro::router

@@ -21,7 +21,7 @@ Constraint Schema(std::string text) { return {Constraint::Kind::kJsonSchema, std
 // Takes more than the quick budget, and less than the whole.
 Constraint Large() {
   std::string members;
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 300; ++i) {
     members += (i == 0 ? "" : ",") + std::string("\"") + std::to_string(i) + "\":{\"enum\":[\"a\",\"b\",\"" +
                std::to_string(i) + "\"]}";
   }
@@ -44,8 +44,8 @@ TEST(ConstraintCheckTest, SaysWhatIsWrong) {
 TEST(ConstraintCheckTest, OneTextIsAnotherConstraintInEachKind) {
   KnownConstraints known;
   ConstraintCheck check = ConstraintCheck::Quick(known);
-  EXPECT_TRUE(check.Compile(Schema("true")).ok());
-  EXPECT_FALSE(check.Compile({Constraint::Kind::kGrammar, "true"}).ok());
+  EXPECT_TRUE(check.Compile({Constraint::Kind::kRegex, "a"}).ok());
+  EXPECT_FALSE(check.Compile({Constraint::Kind::kGrammar, "a"}).ok());
 }
 
 TEST(ConstraintCheckTest, WhatTakesLongInterruptsTheQuickBudgetOnly) {
@@ -95,7 +95,8 @@ TEST(KnownConstraintsTest, ForgetsTheOldest) {
   KnownConstraints known;
   for (int i = 0; i <= 1024; ++i) {
     known.Note(std::to_string(i), absl::OkStatus());
-    if (i == 1) EXPECT_TRUE(known.Find("0").has_value());  // and so it is recent
+    if (i != 1) continue;
+    EXPECT_TRUE(known.Find("0").has_value()) << "and so it is recent";
   }
   EXPECT_TRUE(known.Find("0").has_value());
   EXPECT_FALSE(known.Find("1").has_value());
