@@ -57,7 +57,8 @@ Look LookAt(const std::string& run_dir, const MetricsAddresses& metrics, double 
   look.at = SteadySeconds();
   for (const std::string name : kRoles) {
     RoleLook& role = look.roles[name];
-    const std::shared_ptr<grpc::Channel> channel = ConnectPeer("unix:" + run_dir + "/" + name + ".sock");
+    const std::shared_ptr<grpc::Channel> channel =
+        ConnectServer({.address = "unix:" + run_dir + "/" + name + ".sock", .connect_seconds = timeout_seconds});
     AskHealth(channel, timeout_seconds, role);
     if (name == "router" && role.up) look.model = AskModel(channel, timeout_seconds);
     role.metrics = AskMetrics(metrics, name, timeout_seconds);
