@@ -21,14 +21,14 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address, std::chrono::
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // Despite its name: gRPC lets each attempt to connect take this long. A refused one fails at once.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(connect_timeout.count()));
-  const bool is_role = address.starts_with("unix:");
-  const Keepalive& keepalive = is_role ? kRoleKeepalive : kNetworkKeepalive;
+  const bool is_local = address.starts_with("unix:");
+  const Keepalive& keepalive = is_local ? kRoleKeepalive : kNetworkKeepalive;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(keepalive.interval.count()));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(keepalive.patience.count()));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, is_role ? 1 : 0);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, is_local ? 1 : 0);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit: a long prompt is a long silence
   const auto credentials =
-      authorities.empty()
+      authorities.empty() || is_local
           ? grpc::InsecureChannelCredentials()
           : grpc::SslCredentials({.pem_root_certs = authorities, .pem_private_key = "", .pem_cert_chain = ""});
   return grpc::CreateCustomChannel(address, credentials, arguments);

@@ -39,7 +39,8 @@ inline constexpr std::chrono::milliseconds kMinPingInterval{500};
 std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address);
 
 // A client's channel, otherwise the same. Each attempt to connect, to each address that the server's name has, may take
-// `server.connect_seconds`. `authorities`: PEM certificates, one of which must vouch for the server's; empty: no TLS.
+// `server.connect_seconds`. `authorities`: PEM certificates, one of which must vouch for the server's; empty: no TLS. A
+// unix socket has none.
 std::shared_ptr<grpc::Channel> ConnectServer(const ServerOptions& server, const std::string& authorities = "");
 
 // The status of a call over ConnectServer's channel. If there was no connection, it is UNAVAILABLE with a remedy. The

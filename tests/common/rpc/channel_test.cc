@@ -118,6 +118,19 @@ TEST(ChannelTest, AServerThatRefusesIsGivenUpAtOnce) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
 }
 
+// A variable of the environment names the authorities for all servers.
+TEST(ChannelTest, AUnixSocketHasNoTls) {
+  const ServerOptions local{.address = "unix:" + SocketPath("plain")};
+  const auto server = RpcServer::Start({local.address}, {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kHang);
+  HealthCheckResponse reply;
+  const grpc::Status status =
+      Health::NewStub(ConnectServer(local, "certificates"))->Check(&context, HealthCheckRequest(), &reply);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
 TEST(ChannelTest, WhatAServerSaysIsNotAMissingConnection) {
   const absl::Status status = FromServer({grpc::StatusCode::UNAVAILABLE, "model is loading"}, {});
   EXPECT_EQ(status, absl::UnavailableError("router: model is loading"));
