@@ -10,17 +10,14 @@
 #include "common/base/check.h"
 #include "common/base/steady_seconds.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "loadtest/client/server.h"
 #include "moestro/v1/inference.grpc.pb.h"
 
 namespace moestro::loadtest {
 namespace {
 
-using std::chrono::system_clock;
-
-system_clock::time_point After(double seconds) {
-  return system_clock::now() + std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6));
-}
+gpr_timespec After(double seconds) { return DeadlineIn(std::chrono::duration<double>(seconds)); }
 
 std::string PathName(v1::PrefillPath path) {
   switch (path) {

@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "services/cli/client/router_client.h"
 #include "services/cli/command.h"
@@ -25,8 +26,7 @@ absl::Status CheckHealth(const HealthFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(flags.server.credentials));
   grpc::ClientContext context;
   if (flags.server.timeout_seconds > 0) {
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::milliseconds(static_cast<int64_t>(flags.server.timeout_seconds * 1000)));
+    context.set_deadline(DeadlineIn(std::chrono::duration<double>(flags.server.timeout_seconds)));
   }
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(flags.service);

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/process/flags.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "moestro/v1/inference.grpc.pb.h"
 #include "services/cli/client/router_client.h"
 
@@ -48,8 +49,7 @@ class ClientCall {
  public:
   explicit ClientCall(Impl& impl) : impl_(impl) {
     if (impl.flags.timeout_seconds > 0) {
-      context_.set_deadline(std::chrono::system_clock::now() +
-                            std::chrono::milliseconds(static_cast<int64_t>(impl.flags.timeout_seconds * 1000)));
+      context_.set_deadline(DeadlineIn(std::chrono::duration<double>(impl.flags.timeout_seconds)));
     }
     const std::string& key = impl.credentials->api_key;
     if (!key.empty()) context_.AddMetadata("authorization", "Bearer " + key);
