@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/interprocess/exceptions.hpp>
+#include <boost/interprocess/permissions.hpp>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -14,6 +16,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -27,6 +30,10 @@
 
 namespace moestro {
 namespace {
+
+namespace interprocess = boost::interprocess;
+using interprocess::mapped_region;
+using interprocess::shared_memory_object;
 
 // The directory in which the C library keeps POSIX shared-memory objects.
 constexpr char kShmDirectory[] = "/dev/shm";
@@ -77,35 +84,52 @@ absl::Status CheckOurs(const struct stat& info, const std::string& name) {
   return absl::NotFoundError(absl::StrCat("no shared memory named ", name, ": the object of that name ", foreign));
 }
 
-// Why `name` could not be opened: the reason for errno `error`.
-absl::Status OpenError(int error, const std::string& name) {
+// The same for whatever has that name now.
+absl::Status CheckNameIsOurs(const std::string& name) {
   struct stat info;
-  if (error == ENOENT || lstat(absl::StrCat(kShmDirectory, "/", name).c_str(), &info) != 0) return NotThere(name);
-  MOE_RETURN_IF_ERROR(CheckOurs(info, name));
-  return ErrnoStatus(error, name);
+  if (lstat(absl::StrCat(kShmDirectory, "/", name).c_str(), &info) != 0) return NotThere(name);
+  return CheckOurs(info, name);
 }
 
-absl::StatusOr<int> OpenDescriptor(const std::string& name, int mode) {
-  MOE_RETURN_IF_ERROR(ValidateName(name));
-  // O_NONBLOCK: another user may have made a pipe of that name, and opening it would wait for its other end.
-  const int fd = shm_open(name.c_str(), mode | O_NONBLOCK | O_CLOEXEC, 0);
-  if (fd < 0) return OpenError(errno, name);
-  absl::Cleanup close_fd = [fd] { close(fd); };
-  MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
-  MOE_RETURN_IF_ERROR(CheckOurs(info, name));
-  std::move(close_fd).Cancel();
-  return fd;
-}
-
-absl::StatusOr<int> CreateDescriptor(const std::string& name) {
-  MOE_RETURN_IF_ERROR(ValidateName(name));
-  const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kReserving);
-  if (fd >= 0) {
-    fchmod(fd, kReserving);  // regardless of the umask
-    return fd;
+// The system's error number of a call of Interprocess, which throws it; 0 if the call succeeds.
+int SystemError(absl::FunctionRef<void()> call) {
+  try {
+    call();
+    return 0;
+  } catch (const interprocess::interprocess_exception& exception) {
+    return exception.get_native_error();
   }
-  if (errno == EEXIST) return absl::AlreadyExistsError(absl::StrCat("shared memory ", name, " exists"));
-  return ErrnoStatus(errno, name);
+}
+
+int Descriptor(const shared_memory_object& object) { return object.get_mapping_handle().handle; }
+
+absl::StatusOr<shared_memory_object> OpenObject(const std::string& name, interprocess::mode_t mode) {
+  MOE_RETURN_IF_ERROR(ValidateName(name));
+  // Before opening: Interprocess would wait for the other end of a pipe that another user gave this name.
+  MOE_RETURN_IF_ERROR(CheckNameIsOurs(name));
+  shared_memory_object object;
+  const int error = SystemError([&] { object = shared_memory_object(interprocess::open_only, name.c_str(), mode); });
+  if (error == ENOENT) return NotThere(name);
+  if (error != 0) {
+    MOE_RETURN_IF_ERROR(CheckNameIsOurs(name));
+    return ErrnoStatus(error, name);
+  }
+  // Again: the name may have changed hands meanwhile.
+  MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(Descriptor(object), name));
+  MOE_RETURN_IF_ERROR(CheckOurs(info, name));
+  return object;
+}
+
+absl::StatusOr<shared_memory_object> CreateObject(const std::string& name) {
+  MOE_RETURN_IF_ERROR(ValidateName(name));
+  shared_memory_object object;
+  const int error = SystemError([&] {
+    object = shared_memory_object(interprocess::create_only, name.c_str(), interprocess::read_write,
+                                  interprocess::permissions(kReserving));  // regardless of the umask
+  });
+  if (error == EEXIST) return absl::AlreadyExistsError(absl::StrCat("shared memory ", name, " exists"));
+  if (error != 0) return ErrnoStatus(error, name);
+  return object;
 }
 
 // Only the owner holds an exclusive lock on its byte; a process that removes the object holds a shared one.
@@ -193,19 +217,10 @@ absl::StatusOr<int64_t> CompleteSize(int fd, const std::string& name) {
   return info.st_size;
 }
 
-absl::StatusOr<uint8_t*> Map(int fd, const std::string& name, int64_t bytes, int protection) {
-  void* address = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
-  if (address == MAP_FAILED) return ErrnoStatus(errno, absl::StrCat(name, ": cannot map ", bytes, " bytes"));
-  madvise(address, bytes, MADV_HUGEPAGE);  // a hint: kernels without huge pages for shared memory refuse it
-  madvise(address, bytes, MADV_DONTDUMP);  // a core dump would contain all weights and the users' texts
-  WatchMapping(static_cast<uint8_t*>(address), bytes, fd, name);
-  return static_cast<uint8_t*>(address);
-}
-
 // Describes one of our objects from a directory scan; NOT_FOUND if it is gone.
 absl::StatusOr<SharedMemory::Listing> Describe(const std::string& name) {
-  MOE_ASSIGN_OR_RETURN(const int fd, OpenDescriptor(name, O_RDONLY));
-  const absl::Cleanup close_fd = [fd] { close(fd); };
+  MOE_ASSIGN_OR_RETURN(const shared_memory_object object, OpenObject(name, interprocess::read_only));
+  const int fd = Descriptor(object);
   MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
   SharedMemory::Listing listing{.name = name, .bytes = (info.st_mode & S_IXUSR) != 0 ? 0 : info.st_size};
   MOE_ASSIGN_OR_RETURN(listing.owner_alive, OwnerLives(fd));
@@ -236,86 +251,97 @@ class ForeignObjects {
 
 }  // namespace
 
-SharedMemory::SharedMemory(std::string name, int fd, uint8_t* data, int64_t size)
-    : name_(std::move(name)), fd_(fd), data_(data), size_(size) {}
+SharedMemory::SharedMemory(std::string name, shared_memory_object object)
+    : name_(std::move(name)), object_(std::move(object)) {}
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
 
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   std::swap(name_, other.name_);
-  std::swap(fd_, other.fd_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
+  object_.swap(other.object_);
+  region_.swap(other.region_);
   return *this;
 }
 
 SharedMemory::~SharedMemory() {
-  if (data_ != nullptr) {
-    UnwatchMapping(data_);
-    munmap(data_, size_);
-  }
-  if (fd_ >= 0) close(fd_);
+  if (data() != nullptr) UnwatchMapping(data());
+}
+
+int SharedMemory::descriptor() const { return Descriptor(object_); }
+
+absl::Status SharedMemory::Map(int64_t bytes, interprocess::mode_t mode) {
+  const int error =
+      SystemError([&] { region_ = mapped_region(object_, mode, /*offset=*/0, static_cast<size_t>(bytes)); });
+  if (error != 0) return ErrnoStatus(error, absl::StrCat(name_, ": cannot map ", bytes, " bytes"));
+  madvise(data(), bytes, MADV_HUGEPAGE);  // a hint: kernels without huge pages for shared memory refuse it
+  madvise(data(), bytes, MADV_DONTDUMP);  // a core dump would contain all weights and the users' texts
+  WatchMapping(data(), bytes, descriptor(), name_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, int64_t bytes,
                                                   const ReserveOptions& reserve) {
   if (bytes <= 0) return absl::InvalidArgumentError(absl::StrCat("shared memory ", name, " of ", bytes, " bytes"));
-  MOE_ASSIGN_OR_RETURN(const int fd, CreateDescriptor(name));
-  SharedMemory memory(name, fd, nullptr, bytes);
+  MOE_ASSIGN_OR_RETURN(shared_memory_object object, CreateObject(name));
+  SharedMemory memory(name, std::move(object));
+  const int fd = memory.descriptor();
   // Comes before anything slow: until it is locked, the new object looks abandoned.
   if (!TakeOwnerLock(fd, name).ok()) {
     return absl::UnavailableError(absl::StrCat("shared memory ", name, " was removed while it was created; try again"));
   }
-  absl::Cleanup unlink = [&] { shm_unlink(name.c_str()); };
+  absl::Cleanup unlink = [&] { shared_memory_object::remove(name.c_str()); };
   MOE_RETURN_IF_ERROR(CheckRoom(name, bytes));
-  if (ftruncate(fd, bytes) != 0) return ErrnoStatus(errno, absl::StrCat(name, ": cannot set its size"));
-  MOE_ASSIGN_OR_RETURN(memory.data_, Map(fd, name, bytes, PROT_READ | PROT_WRITE));
-  MOE_RETURN_IF_ERROR(Reserve(fd, name, memory.data_, bytes, reserve));
+  const int error = SystemError([&] { memory.object_.truncate(bytes); });
+  if (error != 0) return ErrnoStatus(error, absl::StrCat(name, ": cannot set its size"));
+  MOE_RETURN_IF_ERROR(memory.Map(bytes, interprocess::read_write));
+  MOE_RETURN_IF_ERROR(Reserve(fd, name, memory.data(), bytes, reserve));
   std::move(unlink).Cancel();
   return memory;
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::Adopt(const std::string& name) {
-  MOE_ASSIGN_OR_RETURN(const int fd, OpenDescriptor(name, O_RDWR));
-  SharedMemory memory(name, fd, nullptr, 0);
-  MOE_RETURN_IF_ERROR(TakeOwnerLock(fd, name));
-  MOE_ASSIGN_OR_RETURN(memory.size_, CompleteSize(fd, name));
-  MOE_ASSIGN_OR_RETURN(memory.data_, Map(fd, name, memory.size_, PROT_READ | PROT_WRITE));
+  MOE_ASSIGN_OR_RETURN(shared_memory_object object, OpenObject(name, interprocess::read_write));
+  SharedMemory memory(name, std::move(object));
+  MOE_RETURN_IF_ERROR(TakeOwnerLock(memory.descriptor(), name));
+  MOE_ASSIGN_OR_RETURN(const int64_t bytes, CompleteSize(memory.descriptor(), name));
+  MOE_RETURN_IF_ERROR(memory.Map(bytes, interprocess::read_write));
   return memory;
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::Open(const std::string& name, int mode, int protection) {
-  MOE_ASSIGN_OR_RETURN(const int fd, OpenDescriptor(name, mode));
-  SharedMemory memory(name, fd, nullptr, 0);
-  MOE_RETURN_IF_ERROR(TakeUserLock(fd, name));
-  MOE_ASSIGN_OR_RETURN(memory.size_, CompleteSize(fd, name));
-  MOE_ASSIGN_OR_RETURN(memory.data_, Map(fd, name, memory.size_, protection));
+absl::StatusOr<SharedMemory> SharedMemory::Open(const std::string& name, interprocess::mode_t mode,
+                                                interprocess::mode_t mapped) {
+  MOE_ASSIGN_OR_RETURN(shared_memory_object object, OpenObject(name, mode));
+  SharedMemory memory(name, std::move(object));
+  MOE_RETURN_IF_ERROR(TakeUserLock(memory.descriptor(), name));
+  MOE_ASSIGN_OR_RETURN(const int64_t bytes, CompleteSize(memory.descriptor(), name));
+  MOE_RETURN_IF_ERROR(memory.Map(bytes, mapped));
   return memory;
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::OpenReadOnly(const std::string& name, ReadOnly kind) {
   // The descriptor's mode limits what may be done with a mapping.
-  return Open(name, kind == ReadOnly::kLiftable ? O_RDWR : O_RDONLY, PROT_READ);
+  const bool liftable = kind == ReadOnly::kLiftable;
+  return Open(name, liftable ? interprocess::read_write : interprocess::read_only, interprocess::read_only);
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::OpenWritable(const std::string& name) {
-  return Open(name, O_RDWR, PROT_READ | PROT_WRITE);
+  return Open(name, interprocess::read_write, interprocess::read_write);
 }
 
-bool SharedMemory::HasOtherOwner() const { return fd_ >= 0 && OwnerLives(fd_).value_or(false); }
+bool SharedMemory::HasOtherOwner() const { return OwnerLives(descriptor()).value_or(false); }
 
 bool SharedMemory::damaged() const {
   struct stat info;
-  return fd_ >= 0 && fstat(fd_, &info) == 0 && IsDamaged(info);
+  return fstat(descriptor(), &info) == 0 && IsDamaged(info);
 }
 
 absl::Status SharedMemory::Free(int64_t begin) const {
-  if (begin < 0 || begin > size_) {
-    return absl::InvalidArgumentError(absl::StrCat(name_, " has ", size_, " bytes, no byte ", begin));
+  if (begin < 0 || begin > size()) {
+    return absl::InvalidArgumentError(absl::StrCat(name_, " has ", size(), " bytes, no byte ", begin));
   }
   const int64_t first = RoundUp(begin, int64_t{sysconf(_SC_PAGESIZE)});
-  if (first >= size_) return absl::OkStatus();
-  if (fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first, size_ - first) != 0) {
+  if (first >= size()) return absl::OkStatus();
+  if (fallocate(descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first, size() - first) != 0) {
     return ErrnoStatus(errno, absl::StrCat(name_, ": cannot give its memory back"));
   }
   return absl::OkStatus();
@@ -323,35 +349,36 @@ absl::Status SharedMemory::Free(int64_t begin) const {
 
 absl::Status SharedMemory::Unlink(const std::string& name) {
   MOE_RETURN_IF_ERROR(ValidateName(name));
-  if (shm_unlink(name.c_str()) != 0 && errno != ENOENT)
+  if (!shared_memory_object::remove(name.c_str()) && errno != ENOENT) {
     return ErrnoStatus(errno, absl::StrCat(name, ": cannot unlink"));
+  }
   return absl::OkStatus();
 }
 
 absl::Status SharedMemory::UnlinkOrphan(const std::string& name) {
-  absl::StatusOr<int> fd = OpenDescriptor(name, O_RDWR);
-  if (absl::IsNotFound(fd.status())) return absl::OkStatus();
-  MOE_RETURN_IF_ERROR(fd);
-  const absl::Cleanup close_fd = [&] { close(*fd); };
-  MOE_ASSIGN_OR_RETURN(const bool locked, TakeRemoverLocks(*fd));
+  const absl::StatusOr<shared_memory_object> object = OpenObject(name, interprocess::read_write);
+  if (absl::IsNotFound(object.status())) return absl::OkStatus();
+  MOE_RETURN_IF_ERROR(object);
+  const int fd = Descriptor(*object);
+  MOE_ASSIGN_OR_RETURN(const bool locked, TakeRemoverLocks(fd));
   if (!locked) {
-    MOE_ASSIGN_OR_RETURN(const bool owned, OwnerLives(*fd));
+    MOE_ASSIGN_OR_RETURN(const bool owned, OwnerLives(fd));
     if (owned) return absl::FailedPreconditionError(absl::StrCat("shared memory ", name, " has a living owner"));
     return absl::UnavailableError(absl::StrCat("shared memory ", name, " is being removed by another process"));
   }
-  if (!CheckLinked(*fd, name).ok()) return absl::OkStatus();  // the name may belong to a newer object by now
+  if (!CheckLinked(fd, name).ok()) return absl::OkStatus();  // the name may belong to a newer object by now
   return Unlink(name);
 }
 
 absl::StatusOr<bool> SharedMemory::UnlinkIfUnused(const std::string& name) {
-  absl::StatusOr<int> fd = OpenDescriptor(name, O_RDWR);
-  if (absl::IsNotFound(fd.status())) return false;
-  MOE_RETURN_IF_ERROR(fd);
-  const absl::Cleanup close_fd = [&] { close(*fd); };
-  MOE_ASSIGN_OR_RETURN(const bool no_owner, TakeRemoverLocks(*fd));
+  const absl::StatusOr<shared_memory_object> object = OpenObject(name, interprocess::read_write);
+  if (absl::IsNotFound(object.status())) return false;
+  MOE_RETURN_IF_ERROR(object);
+  const int fd = Descriptor(*object);
+  MOE_ASSIGN_OR_RETURN(const bool no_owner, TakeRemoverLocks(fd));
   if (!no_owner) return false;
-  MOE_ASSIGN_OR_RETURN(const bool no_user, TryLockByte(*fd, F_WRLCK, kUserByte));
-  if (!no_user || !CheckLinked(*fd, name).ok()) return false;
+  MOE_ASSIGN_OR_RETURN(const bool no_user, TryLockByte(fd, F_WRLCK, kUserByte));
+  if (!no_user || !CheckLinked(fd, name).ok()) return false;
   MOE_RETURN_IF_ERROR(Unlink(name));
   return true;
 }
@@ -386,13 +413,13 @@ absl::StatusOr<int64_t> SharedMemory::FreeBytes() {
 }
 
 int64_t SharedMemory::HugePageBytes() const {
-  if (data_ == nullptr) return 0;
+  if (data() == nullptr) return 0;
   const absl::StatusOr<std::vector<MemoryMapping>> mappings = ReadMappings(0);
   if (!mappings.ok()) return 0;
-  const uint64_t begin = reinterpret_cast<uintptr_t>(data_);
+  const uint64_t begin = reinterpret_cast<uintptr_t>(data());
   int64_t bytes = 0;
   for (const MemoryMapping& mapping : *mappings) {
-    if (mapping.begin >= begin && mapping.begin < begin + size_) bytes += mapping.huge_bytes;
+    if (mapping.begin >= begin && mapping.begin < begin + region_.get_size()) bytes += mapping.huge_bytes;
   }
   return bytes;
 }

@@ -13,6 +13,8 @@
 // not.
 #pragma once
 
+#include <boost/interprocess/mapped_region.hpp>
+#include <boost/interprocess/shared_memory_object.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -49,8 +51,8 @@ class SharedMemory {
   ~SharedMemory();  // unmaps; never unlinks
 
   const std::string& name() const { return name_; }
-  uint8_t* data() const { return data_; }
-  int64_t size() const { return size_; }
+  uint8_t* data() const { return static_cast<uint8_t*>(region_.get_address()); }
+  int64_t size() const { return static_cast<int64_t>(region_.get_size()); }
 
   // For a user: whether the owning process is alive. False for the owner itself.
   bool HasOtherOwner() const;
@@ -93,13 +95,15 @@ class SharedMemory {
   int64_t HugePageBytes() const;
 
  private:
-  SharedMemory(std::string name, int fd, uint8_t* data, int64_t size);
-  // Opens as a user, with a mode of open() and a protection of mmap().
-  static absl::StatusOr<SharedMemory> Open(const std::string& name, int mode, int protection);
+  SharedMemory(std::string name, boost::interprocess::shared_memory_object object);
+  // Opens as a user: the mode of the object's descriptor, and that of the mapping.
+  static absl::StatusOr<SharedMemory> Open(const std::string& name, boost::interprocess::mode_t mode,
+                                           boost::interprocess::mode_t mapped);
+  int descriptor() const;  // holds the locks; -1 for an empty object
+  absl::Status Map(int64_t bytes, boost::interprocess::mode_t mode);
   std::string name_;
-  int fd_ = -1;
-  uint8_t* data_ = nullptr;
-  int64_t size_ = 0;
+  boost::interprocess::shared_memory_object object_;
+  boost::interprocess::mapped_region region_;  // goes before its object, whose descriptor the fault handler marks
 };
 
 }  // namespace moestro

@@ -2,9 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "common/process/process.h"
 
 namespace moestro {
@@ -33,18 +35,29 @@ class FileOfFlags : public CLI::ConfigTOML {
   const Reader read_;
 };
 
+// Comparisons with NaN are false, so that every range of the library holds it.
+std::string RefuseNan(std::string& text) {
+  double number = 0;
+  return absl::SimpleAtod(text, &number) && std::isnan(number) ? "Value " + text + " is no number" : "";
+}
+
+// Of a number: no NaN, and what `range` checks.
+CLI::Option* CheckNumber(CLI::Option* option, const CLI::Validator& range) {
+  return option->check(CLI::Validator(RefuseNan, ""))->check(range);
+}
+
 }  // namespace
 
 Flag Flag::Required() { return Flag(option_->required()); }
 
 template <typename Number>
 Flag Flag::Range(Number least, Number most) {
-  return Flag(option_->check(CLI::Range(least, most)));
+  return Flag(CheckNumber(option_, CLI::Range(least, most)));
 }
 
-Flag Flag::Positive() { return Flag(option_->check(CLI::PositiveNumber)); }
+Flag Flag::Positive() { return Flag(CheckNumber(option_, CLI::PositiveNumber)); }
 
-Flag Flag::NonNegative() { return Flag(option_->check(CLI::NonNegativeNumber)); }
+Flag Flag::NonNegative() { return Flag(CheckNumber(option_, CLI::NonNegativeNumber)); }
 
 Flag Flag::OneOf(std::vector<std::string> words) { return Flag(option_->check(CLI::IsMember(std::move(words)))); }
 

@@ -3,13 +3,14 @@
 #include <chrono>
 
 #include "common/base/exceptions.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "common/telemetry/log.h"
 
 namespace moestro {
 
 absl::Status CallStatus(const grpc::ServerContext& context) {
-  if (std::chrono::system_clock::now() >= context.deadline()) {
+  if (const auto deadline = DeadlineOf(context); deadline && std::chrono::steady_clock::now() >= *deadline) {
     return absl::DeadlineExceededError("the request's deadline has passed");
   }
   if (context.IsCancelled()) return absl::CancelledError("the caller went away");

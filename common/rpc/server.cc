@@ -15,6 +15,7 @@
 #include "common/process/process.h"
 #include "common/process/socket_lock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/health_rpc.h"
 #include "common/rpc/reflection_rpc.h"
 #include "common/rpc/tcp_listener.h"
@@ -157,7 +158,7 @@ void RpcServer::Drain(std::chrono::milliseconds grace) {
     MutexLock lock(impl_->mutex);
     impl_->listeners.clear();
   }
-  impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
+  impl_->server->Shutdown(DeadlineIn(grace));
   impl_->server->Wait();
   impl_->server.reset();
 }

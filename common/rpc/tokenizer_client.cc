@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "moestro/v1/weight_store.grpc.pb.h"
 
 namespace moestro {
@@ -13,7 +14,7 @@ absl::StatusOr<std::unique_ptr<const text::Tokenizer>> LoadTokenizer(const std::
                                                                      const std::string& fingerprint) {
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  context.set_deadline(DeadlineIn(std::chrono::seconds(10)));
   v1::DescribeResponse model;
   const grpc::Status status =
       v1::WeightStoreService::NewStub(ConnectPeer(store_address))->Describe(&context, {}, &model);

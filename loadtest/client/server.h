@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/process/server_options.h"
 #include "loadtest/client/transport.h"
 
 namespace moestro::loadtest {
@@ -19,10 +20,10 @@ struct ModelInfo {
 };
 
 // Asks a server for its model. UNAVAILABLE includes a remedy if nothing listens there.
-absl::StatusOr<ModelInfo> AskModel(const std::string& server);
+absl::StatusOr<ModelInfo> AskModel(const ServerOptions& server);
 
-// One connection to each server (HOST:PORT or unix:PATH), with any number of concurrent requests. A request ends with
-// DEADLINE_EXCEEDED after `timeout_seconds`; 0: never.
-std::unique_ptr<Transport> ConnectServers(const std::vector<std::string>& servers, double timeout_seconds);
+// One connection to each server, with any number of concurrent requests. A request ends with DEADLINE_EXCEEDED after
+// `timeout_seconds`; 0: never.
+std::unique_ptr<Transport> ConnectServers(const std::vector<ServerOptions>& servers, double timeout_seconds);
 
 }  // namespace moestro::loadtest

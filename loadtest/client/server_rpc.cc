@@ -10,28 +10,14 @@
 #include "common/base/check.h"
 #include "common/base/steady_seconds.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/status.h"
+#include "common/rpc/deadline.h"
 #include "loadtest/client/server.h"
 #include "moestro/v1/inference.grpc.pb.h"
 
 namespace moestro::loadtest {
 namespace {
 
-using std::chrono::system_clock;
-
-system_clock::time_point After(double seconds) {
-  return system_clock::now() + std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6));
-}
-
-absl::Status ToStatus(const grpc::Status& status, const std::string& server) {
-  const std::string message = status.error_message();
-  // The library's message if there is no connection, as opposed to the router's own messages.
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
-      (message.starts_with("failed to connect") || message.starts_with("DNS resolution"))) {
-    return absl::UnavailableError(absl::StrCat("cannot reach ", server, ": is the node up? try deploy/status"));
-  }
-  return FromGrpc(status, "router");
-}
+gpr_timespec After(double seconds) { return DeadlineIn(std::chrono::duration<double>(seconds)); }
 
 std::string PathName(v1::PrefillPath path) {
   switch (path) {
@@ -63,9 +49,11 @@ v1::GenerateRequest ToProto(const Request& request) {
 // All calls share one completion queue, served by the runner's thread: no locks, and time stamps in one place.
 class GrpcTransport : public Transport {
  public:
-  GrpcTransport(const std::vector<std::string>& servers, double timeout_seconds)
+  GrpcTransport(const std::vector<ServerOptions>& servers, double timeout_seconds)
       : servers_(servers), timeout_seconds_(timeout_seconds) {
-    for (const std::string& server : servers) stubs_.push_back(v1::InferenceService::NewStub(ConnectPeer(server)));
+    for (const ServerOptions& server : servers) {
+      stubs_.push_back(v1::InferenceService::NewStub(ConnectServer(server)));
+    }
   }
 
   ~GrpcTransport() override {
@@ -128,7 +116,7 @@ class GrpcTransport : public Transport {
     if (call.state == State::kFinishing) {
       event = TransportEvent{.request = call.id,
                              .at = Now(),
-                             .what = End{ToStatus(call.status, servers_[static_cast<size_t>(call.server)])}};
+                             .what = End{FromServer(call.status, servers_[static_cast<size_t>(call.server)])}};
       calls_.erase(call.id);
       return event;
     }
@@ -171,7 +159,7 @@ class GrpcTransport : public Transport {
     return event;
   }
 
-  const std::vector<std::string> servers_;
+  const std::vector<ServerOptions> servers_;
   const double timeout_seconds_;
   std::vector<std::unique_ptr<v1::InferenceService::Stub>> stubs_;
   grpc::CompletionQueue queue_;
@@ -180,23 +168,23 @@ class GrpcTransport : public Transport {
 
 }  // namespace
 
-absl::StatusOr<ModelInfo> AskModel(const std::string& server) {
-  constexpr double kPatienceSeconds = 10;
-  const auto stub = v1::InferenceService::NewStub(ConnectPeer(server));
+absl::StatusOr<ModelInfo> AskModel(const ServerOptions& server) {
+  constexpr double kPatienceSeconds = 10;  // after the connection
+  const auto stub = v1::InferenceService::NewStub(ConnectServer(server));
   grpc::ClientContext context;
-  context.set_deadline(After(kPatienceSeconds));
+  context.set_deadline(After(server.connect_seconds + kPatienceSeconds));
   v1::GetModelResponse reply;
   const grpc::Status status = stub->GetModel(&context, {}, &reply);
-  if (!status.ok()) return ToStatus(status, server);
+  if (!status.ok()) return FromServer(status, server);
   if (reply.vocab_size() == 0)
-    return absl::FailedPreconditionError(absl::StrCat(server, " does not report its vocabulary"));
+    return absl::FailedPreconditionError(absl::StrCat(server.address, " does not report its vocabulary"));
   return ModelInfo{.name = reply.name(),
                    .fingerprint = reply.fingerprint(),
                    .vocab_size = reply.vocab_size(),
                    .max_context_tokens = reply.max_context_tokens()};
 }
 
-std::unique_ptr<Transport> ConnectServers(const std::vector<std::string>& servers, double timeout_seconds) {
+std::unique_ptr<Transport> ConnectServers(const std::vector<ServerOptions>& servers, double timeout_seconds) {
   return std::make_unique<GrpcTransport>(servers, timeout_seconds);
 }
 

@@ -22,8 +22,7 @@ constexpr std::chrono::seconds kSettleTime{1};
 }  // namespace
 
 void AddSessionFlags(FlagSet& program, SessionFlags& flags) {
-  program.Add("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")
-      .FromEnvironment("MOESTRO_SERVER");
+  AddServerOptions(program, flags.server);
   program
       .Add("--timeout", flags.timeout_seconds,
            "Seconds after which a request counts as failed, at most a week; 0: never")
@@ -53,8 +52,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Begin(const SessionFlags& flag
   session->servers_ = {flags.server};
   MOE_ASSIGN_OR_RETURN(session->model_, AskModel(flags.server));
   if (!compare_server.empty()) {
-    session->servers_.push_back(compare_server);
-    MOE_ASSIGN_OR_RETURN(const ModelInfo other, AskModel(compare_server));
+    session->servers_.push_back({.address = compare_server, .connect_seconds = flags.server.connect_seconds});
+    MOE_ASSIGN_OR_RETURN(const ModelInfo other, AskModel(session->servers_.back()));
     if (other.fingerprint != session->model_.fingerprint) {
       return absl::FailedPreconditionError(absl::StrCat("--compare-server serves another model (", other.name,
                                                         ") than --server (", session->model_.name,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/process/server_options.h"
 #include "loadtest/client/server.h"
 #include "loadtest/commands/progress.h"
 #include "loadtest/metrics/scraper.h"
@@ -21,7 +22,7 @@ class FlagSet;
 namespace moestro::loadtest {
 
 struct SessionFlags {
-  std::string server = "127.0.0.1:50051";
+  ServerOptions server;
   double timeout_seconds = 600;
   int max_in_flight = 512;
   uint64_t seed = 1;
@@ -41,7 +42,7 @@ class Session {  // thread-compatible
                                                         std::function<bool()> interrupted);
 
   const ModelInfo& model() const { return model_; }
-  const std::vector<std::string>& servers() const { return servers_; }
+  const std::vector<ServerOptions>& servers() const { return servers_; }
   const SessionFlags& flags() const { return flags_; }
 
   // `what`: the text of the progress line, called whenever it is shown.
@@ -57,7 +58,7 @@ class Session {  // thread-compatible
 
   const SessionFlags flags_;
   const std::function<bool()> interrupted_;
-  std::vector<std::string> servers_;
+  std::vector<ServerOptions> servers_;
   ModelInfo model_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Scraper> scraper_;

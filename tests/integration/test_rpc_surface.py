@@ -155,6 +155,9 @@ def test_wrong_flags_are_usage_errors(bin_dir):
         ("moestro-router", ["--log-level", "loud"], "--log-level"),
         ("moestro", ["status", "--timeout", "1e10"], "--timeout"),
         ("moestro-loadtest", ["poisson", "--timeout", "1e10"], "--timeout"),
+        ("moestro-loadtest", ["poisson", "--connect-timeout", "0"], "--connect-timeout"),
+        ("moestro", ["health", "--connect-timeout", "never"], "--connect-timeout"),
+        ("moestro", ["batch", "a", "--out", "b", "--connect-timeout", "-1"], "--connect-timeout"),
         ("moestro-loadtest", ["paper", "--seconds-each", "1e300"], "--seconds-each"),
         ("moestro-loadtest", ["ramp", "--from", "10", "--to", "4"], "--from 10"),
     ]:

@@ -21,6 +21,15 @@ void AddCredentialFlags(FlagSet& command, CredentialFlags& flags) {
       .FromEnvironment("MOESTRO_TLS_CA");
 }
 
+absl::StatusOr<Credentials> ReadCredentials(const CredentialFlags& flags) {
+  Credentials read;
+  if (!flags.tls_ca.empty()) {
+    MOE_ASSIGN_OR_RETURN(read.authorities, ReadFile(flags.tls_ca));
+  }
+  MOE_ASSIGN_OR_RETURN(read.api_key, ReadApiKey(flags));
+  return read;
+}
+
 absl::StatusOr<std::string> ReadApiKey(const CredentialFlags& flags) {
   if (flags.api_key_file.empty()) return std::string();
   MOE_ASSIGN_OR_RETURN(std::string key, ReadFile(flags.api_key_file));

@@ -18,6 +18,14 @@ struct CredentialFlags {
 // --api-key-file (or MOESTRO_API_KEY_FILE) and --tls-ca (or MOESTRO_TLS_CA).
 void AddCredentialFlags(FlagSet& command, CredentialFlags& flags);
 
+// What the files hold.
+struct Credentials {
+  std::string api_key;      // empty: none is sent
+  std::string authorities;  // PEM; empty: no TLS
+};
+// NOT_FOUND names a file that cannot be read; otherwise the errors of ReadApiKey.
+absl::StatusOr<Credentials> ReadCredentials(const CredentialFlags& flags);
+
 // The key of the file; empty without one. NOT_FOUND: it cannot be read; INVALID_ARGUMENT: it holds no key.
 absl::StatusOr<std::string> ReadApiKey(const CredentialFlags& flags);
 

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/status.h"
+#include "common/rpc/deadline.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "services/cli/client/router_client.h"
 #include "services/cli/command.h"
@@ -22,18 +22,20 @@ struct HealthFlags {
 
 absl::Status CheckHealth(const HealthFlags& flags) {
   using Health = grpc::health::v1::Health;
-  constexpr double kDefaultSeconds = 2;  // a hanging health check is an answer too
-  const double seconds = flags.server.timeout_seconds > 0 ? flags.server.timeout_seconds : kDefaultSeconds;
+  const std::string& address = flags.server.router.address;
+  MOE_ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(flags.server.credentials));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
+  if (flags.server.timeout_seconds > 0) {
+    context.set_deadline(DeadlineIn(std::chrono::duration<double>(flags.server.timeout_seconds)));
+  }
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(flags.service);
   grpc::health::v1::HealthCheckResponse reply;
-  const grpc::Status status = Health::NewStub(ConnectPeer(flags.server.server))->Check(&context, request, &reply);
-  MOE_RETURN_IF_ERROR(FromGrpc(status, flags.server.server.c_str()));
+  const auto channel = ConnectServer(flags.server.router, credentials.authorities);
+  const grpc::Status status = Health::NewStub(channel)->Check(&context, request, &reply);
+  MOE_RETURN_IF_ERROR(FromServer(status, flags.server.router, address.c_str()));
   if (reply.status() != grpc::health::v1::HealthCheckResponse::SERVING) {
-    return absl::UnavailableError(flags.server.server + ": " +
+    return absl::UnavailableError(address + ": " +
                                   grpc::health::v1::HealthCheckResponse::ServingStatus_Name(reply.status()));
   }
   PrintText("SERVING\n");
@@ -44,6 +46,7 @@ absl::Status CheckHealth(const HealthFlags& flags) {
 
 void AddHealthCommand(FlagSet& program, std::vector<Command>& commands) {
   const auto flags = std::make_shared<HealthFlags>();
+  flags->server.timeout_seconds = 2;  // a hanging health check is an answer too
   FlagSet command =
       program.AddCommand("health", "Check whether the node serves, or one role: --server unix:RUN_DIR/ROLE.sock");
   AddServerFlags(command, flags->server);

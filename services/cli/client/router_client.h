@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/process/server_options.h"
 #include "services/cli/client/credentials.h"
 
 namespace moestro {
@@ -27,11 +28,11 @@ class TokenizeRequest;
 namespace moestro::cli {
 
 struct ServerFlags {
-  std::string server = "127.0.0.1:50051";
+  ServerOptions router;
   double timeout_seconds = 0;  // of each call; 0 = none
   CredentialFlags credentials;
 };
-// --server (or MOESTRO_SERVER), --timeout, and those of the credentials.
+// Those of the server (server_options.h), --timeout, and those of the credentials.
 void AddServerFlags(FlagSet& command, ServerFlags& flags);
 
 class RouterClient {

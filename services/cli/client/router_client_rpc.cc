@@ -4,61 +4,34 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
-#include "common/base/read_file.h"
 #include "common/base/status.h"
 #include "common/process/flags.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/status.h"
+#include "common/rpc/deadline.h"
 #include "moestro/v1/inference.grpc.pb.h"
 #include "services/cli/client/router_client.h"
 
 namespace moestro::cli {
 
 void AddServerFlags(FlagSet& command, ServerFlags& flags) {
-  command.Add("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")
-      .FromEnvironment("MOESTRO_SERVER");
+  AddServerOptions(command, flags.router);
   command.Add("--timeout", flags.timeout_seconds, "Seconds until a call is cancelled, at most a week; 0: never")
       .Range(0.0, 604800.0);
   AddCredentialFlags(command, flags.credentials);
 }
-
-namespace {
-
-// What the files of the flags hold.
-struct Credentials {
-  std::string api_key;
-  std::string authorities;
-};
-
-absl::StatusOr<Credentials> ReadCredentials(const CredentialFlags& flags) {
-  Credentials read;
-  if (!flags.tls_ca.empty()) {
-    MOE_ASSIGN_OR_RETURN(read.authorities, ReadFile(flags.tls_ca));
-  }
-  MOE_ASSIGN_OR_RETURN(read.api_key, ReadApiKey(flags));
-  return read;
-}
-
-}  // namespace
 
 struct RouterClient::Impl {
   explicit Impl(const ServerFlags& server_flags)
       : flags(server_flags),
         credentials(ReadCredentials(server_flags.credentials)),
         stub(v1::InferenceService::NewStub(
-            ConnectPeer(server_flags.server, credentials.ok() ? credentials->authorities : ""))) {}
+            ConnectServer(server_flags.router, credentials.ok() ? credentials->authorities : ""))) {}
 
   absl::Status ToStatus(const grpc::Status& status) const {
-    const std::string message = status.error_message();
-    // The library's message if there is no connection, as opposed to the router's own messages.
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
-        (message.starts_with("failed to connect") || message.starts_with("DNS resolution"))) {
-      return absl::UnavailableError(absl::StrCat("cannot reach ", flags.server, ": is the node up? try deploy/status"));
-    }
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
       return absl::DeadlineExceededError(absl::StrCat("no result within ", flags.timeout_seconds, " s (--timeout)"));
     }
-    return FromGrpc(status, "router");
+    return FromServer(status, flags.router);
   }
 
   const ServerFlags flags;
@@ -76,8 +49,7 @@ class ClientCall {
  public:
   explicit ClientCall(Impl& impl) : impl_(impl) {
     if (impl.flags.timeout_seconds > 0) {
-      context_.set_deadline(std::chrono::system_clock::now() +
-                            std::chrono::milliseconds(static_cast<int64_t>(impl.flags.timeout_seconds * 1000)));
+      context_.set_deadline(DeadlineIn(std::chrono::duration<double>(impl.flags.timeout_seconds)));
     }
     const std::string& key = impl.credentials->api_key;
     if (!key.empty()) context_.AddMetadata("authorization", "Bearer " + key);

@@ -31,12 +31,6 @@ class SteadyClock final : public RequestClock {
   }
 };
 
-// A moment of the system's clock, as in deadlines, on this clock.
-inline RequestClock::TimePoint ToSteady(std::chrono::system_clock::time_point when) {
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<RequestClock::Duration>(when - std::chrono::system_clock::now());
-}
-
 inline double Seconds(RequestClock::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace moestro::router

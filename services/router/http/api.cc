@@ -21,7 +21,7 @@ absl::Status WithPeers(const HttpApi& api, ClientCall& call, absl::FunctionRef<a
                        .tenant = call.tenant(),
                        .asking = [&call](RequestClock::Duration waited) { call.times().NoteAsked(waited); },
                        .bytes = call.bytes(),
-                       .deadline = call.deadline() ? std::optional(ToSteady(*call.deadline())) : std::nullopt,
+                       .deadline = call.deadline(),
                        .watch = [&call](std::function<void()> on_cancel) -> std::shared_ptr<void> {
                          return std::make_shared<ClientCall::Watch>(call, std::move(on_cancel));
                        }});

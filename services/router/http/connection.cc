@@ -59,8 +59,8 @@ std::optional<ClientCall::Deadline> DeadlineOf(std::string_view timeout) {
   double seconds = 0;
   if (!absl::SimpleAtod(std::string(timeout), &seconds) || !(seconds > 0)) return std::nullopt;
   if (seconds > kYear) return ClientCall::Deadline();
-  return std::chrono::system_clock::now() +
-         std::chrono::duration_cast<std::chrono::system_clock::duration>(std::chrono::duration<double>(seconds));
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 // The path and query of a target, which may name the server, too: "http://host/path".

@@ -18,7 +18,7 @@ bool IsCutOff(const absl::Status& status) {
 
 // Of a wait that ends by itself. Any number will do: it keeps the clock's arithmetic from overflowing.
 constexpr RequestClock::Duration kLongestPause = std::chrono::hours(1);
-// `check` may see a deadline a little later: it reads another clock.
+// A deadline may pass between `check` and the next look at the clock.
 constexpr RequestClock::Duration kShortestPause = std::chrono::milliseconds(1);
 
 // When the first request in the queue asks decode for pages.

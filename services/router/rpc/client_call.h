@@ -24,7 +24,7 @@ class Tenant;
 
 class ClientCall {  // thread-safe
  public:
-  using Deadline = std::optional<std::chrono::system_clock::time_point>;
+  using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
   explicit ClientCall(Deadline deadline = std::nullopt) : deadline_(deadline) {}
   virtual ~ClientCall() = default;

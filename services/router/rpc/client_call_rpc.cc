@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/rpc/deadline.h"
 #include "services/router/rpc/client_call.h"
 
 namespace moestro::router {
@@ -11,7 +12,7 @@ absl::Status ClientCall::Check() const {
     MutexLock lock(mutex_);
     if (cancelled_) return absl::CancelledError("the client went away");
   }
-  if (deadline_ && std::chrono::system_clock::now() >= *deadline_) {
+  if (deadline_ && std::chrono::steady_clock::now() >= *deadline_) {
     return absl::DeadlineExceededError("the request's deadline has passed");
   }
   return absl::OkStatus();
@@ -19,7 +20,7 @@ absl::Status ClientCall::Check() const {
 
 std::unique_ptr<grpc::ClientContext> ClientCall::NewContext() const {
   auto context = std::make_unique<grpc::ClientContext>();
-  if (deadline_) context->set_deadline(*deadline_);
+  if (deadline_) context->set_deadline(DeadlineIn(*deadline_ - std::chrono::steady_clock::now()));
   return context;
 }
 

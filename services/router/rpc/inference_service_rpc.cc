@@ -16,6 +16,7 @@
 #include "common/base/status.h"
 #include "common/process/node_options.h"
 #include "common/rpc/convert.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/handler.h"
 #include "moestro/v1/inference.grpc.pb.h"
 #include "services/router/access/retry_after.h"
@@ -199,11 +200,6 @@ class RpcGenerateReplies final : public GenerateReplies {
  private:
   Replies<v1::GenerateResponse>& replies_;
 };
-
-std::optional<RequestClock::TimePoint> DeadlineOf(const grpc::ServerContext& context) {
-  if (context.deadline() == std::chrono::system_clock::time_point::max()) return std::nullopt;
-  return ToSteady(context.deadline());
-}
 
 std::string_view Metadata(const grpc::ServerContext& context, const char* name) {
   const auto found = context.client_metadata().find(name);

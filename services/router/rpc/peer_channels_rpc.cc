@@ -5,6 +5,7 @@
 
 #include "common/rpc/channel.h"
 #include "common/rpc/convert.h"
+#include "common/rpc/deadline.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "services/router/rpc/peer_calls.h"
 #include "services/router/rpc/peer_channels.h"
@@ -43,7 +44,7 @@ std::unique_ptr<DecodePeer> PeerChannels::Decode(const ClientCall& call) {
 
 bool PeerChannels::Ping(Role role) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  context.set_deadline(DeadlineIn(std::chrono::seconds(1)));
   grpc::health::v1::HealthCheckResponse reply;
   const grpc::Status status = impl_->health[static_cast<size_t>(role)]->Check(&context, {}, &reply);
   return status.ok() && reply.status() == grpc::health::v1::HealthCheckResponse::SERVING;
@@ -51,7 +52,7 @@ bool PeerChannels::Ping(Role role) {
 
 std::optional<std::vector<PromptCost>> PeerChannels::Costs(Role role) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  context.set_deadline(DeadlineIn(std::chrono::seconds(1)));
   v1::CostsResponse reply;
   const grpc::Status status =
       role == Role::kPrefill ? impl_->prefill->Costs(&context, {}, &reply) : impl_->decode->Costs(&context, {}, &reply);

@@ -6,6 +6,7 @@
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/telemetry/log.h"
 #include "moestro/v1/weight_store.grpc.pb.h"
 #include "services/router/rpc/weight_follower.h"
@@ -97,7 +98,7 @@ bool WeightFollower::Register(grpc::ClientContext* context) {
 
 bool WeightFollower::Describe() {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  context.set_deadline(DeadlineIn(std::chrono::seconds(10)));
   v1::DescribeResponse reply;
   if (!Register(&context)) return false;
   const grpc::Status status = rpc_->stub->Describe(&context, {}, &reply);

@@ -5,17 +5,21 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "common/platform/process_memory.h"
 #include "tests/common/platform/child_process.h"
 #include "tests/common/platform/test_name.h"
@@ -53,6 +57,17 @@ TEST(SharedMemoryTest, CreateReservesEverythingAndIsZero) {
   memory.data()[kBytes - 1] = 1;
   EXPECT_GE(memory.HugePageBytes(), 0);
   EXPECT_LE(memory.HugePageBytes(), kBytes);
+}
+
+TEST(SharedMemoryTest, ItsModeIsThatOfNoUmask) {
+  const TestName name("umask");
+  const mode_t umask_before = umask(0777);
+  const absl::StatusOr<SharedMemory> memory = SharedMemory::Create(name, 100);
+  umask(umask_before);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  struct stat info;
+  ASSERT_EQ(stat(("/dev/shm/" + name.str()).c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
 }
 
 TEST(SharedMemoryTest, NameIsTakenUntilUnlinked) {
@@ -317,6 +332,128 @@ TEST(SharedMemoryTest, ObjectWhoseOwnerDiedReservingCanOnlyBeRemoved) {
   EXPECT_EQ(SharedMemory::Adopt(name).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Find(name).bytes, 0);
   EXPECT_TRUE(SharedMemory::UnlinkIfUnused(name).value());
+}
+
+// A size of 0 means "the whole object" to Interprocess: it must not come so far.
+TEST(SharedMemoryTest, ObjectThatWasTruncatedToNothingIsNotOpened) {
+  const TestName name("truncated");
+  absl::StatusOr<SharedMemory> owner = SharedMemory::Create(name, 5000);
+  owner = SharedMemory();
+  ASSERT_EQ(truncate(("/dev/shm/" + name.str()).c_str(), 0), 0);
+  EXPECT_EQ(SharedMemory::OpenReadOnly(name).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(SharedMemory::Adopt(name).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Find(name).bytes, 0);
+}
+
+// Makes an object without an owner whose bytes are not reserved.
+void MakeSparseObject(const std::string& name, int64_t bytes) {
+  const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(ftruncate(fd, bytes), 0);
+  close(fd);
+}
+
+TEST(SharedMemoryTest, SizesAndOffsetsHaveMoreThan32Bits) {
+  const TestName name("large");
+  constexpr int64_t kBytes = (int64_t{5} << 30) + 4097;
+  MakeSparseObject(name, kBytes);
+  const SharedMemory owner = SharedMemory::Adopt(name).value();
+  const SharedMemory user = SharedMemory::OpenReadOnly(name).value();
+  EXPECT_EQ(owner.size(), kBytes);
+  EXPECT_EQ(user.size(), kBytes);
+  owner.data()[kBytes - 1] = 7;
+  EXPECT_EQ(user.data()[kBytes - 1], 7);
+  EXPECT_TRUE(owner.Free(int64_t{5} << 30).ok());
+  EXPECT_EQ(user.data()[kBytes - 1], 0);
+}
+
+// Lowers a limit of this process until it ends.
+class LowLimit {
+ public:
+  LowLimit(int resource, rlim_t limit) : resource_(resource) {
+    getrlimit(resource_, &before_);
+    const rlimit low = {.rlim_cur = limit, .rlim_max = before_.rlim_max};
+    setrlimit(resource_, &low);
+  }
+  ~LowLimit() { setrlimit(resource_, &before_); }
+  LowLimit(const LowLimit&) = delete;
+  LowLimit& operator=(const LowLimit&) = delete;
+
+ private:
+  const int resource_;
+  rlimit before_ = {};
+};
+
+void ExpectError(const absl::Status& status, int error, const std::string& message) {
+  EXPECT_EQ(status.code(), absl::ErrnoToStatusCode(error)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+}
+
+TEST(SharedMemoryTest, WhatTheSystemRefusesIsAnError) {
+  const TestName name("refused");
+  const TestName sparse("refused-sparse");
+  MakeSparseObject(sparse, int64_t{1} << 60);
+  ExpectError(SharedMemory::OpenReadOnly(sparse).status(), ENOMEM,
+              "shared memory " + sparse.str() + ": cannot map 1152921504606846976 bytes");
+  {
+    const LowLimit descriptors(RLIMIT_NOFILE, 0);
+    ExpectError(SharedMemory::Create(name, 100).status(), EMFILE, "shared memory " + name.str());
+    ExpectError(SharedMemory::OpenReadOnly(sparse).status(), EMFILE, "shared memory " + sparse.str());
+    ExpectError(SharedMemory::UnlinkIfUnused(sparse).status(), EMFILE, "shared memory " + sparse.str());
+  }
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  {
+    const LowLimit file_size(RLIMIT_FSIZE, 4096);
+    ExpectError(SharedMemory::Create(name, 8192).status(), EFBIG,
+                "shared memory " + name.str() + ": cannot set its size");
+  }
+  signal(SIGXFSZ, handler);
+  EXPECT_TRUE(Find(name).name.empty());
+}
+
+// The entries of a folder of /proc/self.
+int64_t Entries(const char* folder) { return std::distance(std::filesystem::directory_iterator(folder), {}); }
+
+TEST(SharedMemoryTest, NothingStaysOpenOrMapped) {
+  const TestName name("closed");
+  const TestName missing("closed-missing");
+  const int64_t descriptors = Entries("/proc/self/fd");
+  {
+    absl::StatusOr<SharedMemory> owner = SharedMemory::Create(name, 5000);
+    absl::StatusOr<SharedMemory> user = SharedMemory::OpenReadOnly(name);
+    ASSERT_TRUE(owner.ok() && user.ok());
+    *owner = *std::move(user);
+    EXPECT_FALSE(SharedMemory::Create(name, 5000).ok());
+    EXPECT_FALSE(SharedMemory::OpenReadOnly(missing).ok());
+    EXPECT_EQ(Find(name).bytes, 5000);
+  }
+  EXPECT_EQ(Entries("/proc/self/fd"), descriptors);
+  EXPECT_FALSE(FindMapping(0, name).ok());
+  EXPECT_TRUE(SharedMemory::UnlinkIfUnused(name).value());
+  EXPECT_EQ(Entries("/proc/self/fd"), descriptors);
+}
+
+TEST(SharedMemoryTest, ObjectsThatVanishBetweenListAndOpenAreNoErrors) {
+  const TestName kept("vanish-kept");
+  const TestName name("vanish-now");
+  const SharedMemory memory = SharedMemory::Create(kept, 4096).value();
+  std::atomic<bool> stop{false};
+  std::thread churn([&] {
+    while (!stop) {
+      std::ofstream(("/dev/shm/" + name.str()).c_str());
+      EXPECT_TRUE(SharedMemory::Unlink(name).ok());
+    }
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const absl::StatusOr<std::vector<SharedMemory::Listing>> objects =
+        SharedMemory::List(TestName::Prefix() + "vanish-");
+    EXPECT_TRUE(objects.ok()) << objects.status();
+    EXPECT_EQ(std::ranges::count(*objects, kept.str(), &SharedMemory::Listing::name), 1);
+    const absl::Status opened = SharedMemory::OpenReadOnly(name).status();
+    EXPECT_EQ(opened.code(), absl::StatusCode::kNotFound) << opened;
+  }
+  stop = true;
+  churn.join();
 }
 
 std::string PathOf(const std::string& name) { return "/dev/shm/" + name; }

@@ -103,6 +103,19 @@ TEST(FlagsTest, AWrongValueIsAnErrorThatSaysWhatIsRight) {
                                   HasSubstr("FLOAT:POSITIVE"), HasSubstr("TEXT:{own,shared}")));
 }
 
+TEST(FlagsTest, NanIsInNoRange) {
+  for (const std::string nan : {"nan", "NaN", "-nan"}) {
+    double value = 1;
+    ProgramFlags flags("");
+    flags.Add("--range", value).Range(0.0, 2.0);
+    flags.Add("--positive", value).Positive();
+    flags.Add("--natural", value).NonNegative();
+    for (const std::string name : {"--range", "--positive", "--natural"}) {
+      EXPECT_THAT(Error(flags, {name + "=" + nan}), AllOf(HasSubstr(name), HasSubstr(nan)));
+    }
+  }
+}
+
 TEST(FlagsTest, BytesMayHaveAUnitWhichIsAPowerOf1024) {
   ProgramFlags flags("");
   int64_t bytes = 0;

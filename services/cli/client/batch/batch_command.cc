@@ -12,6 +12,7 @@
 #include "common/batch/journal.h"
 #include "common/batch/request_file.h"
 #include "common/batch/result_file.h"
+#include "common/process/server_options.h"
 #include "services/cli/client/batch/http_executor.h"
 #include "services/cli/client/batch/progress.h"
 #include "services/cli/client/credentials.h"
@@ -25,6 +26,7 @@ struct BatchFlags {
   std::string file;
   batch::ResultPaths paths;
   std::string url = "http://127.0.0.1:8080";
+  double connect_seconds = kConnectSeconds;
   CredentialFlags credentials;
   int in_flight = 64;
   int give_up_seconds = 3600;
@@ -77,7 +79,7 @@ absl::Status RunBatch(const batch::RequestFile& file, batch::Journal& journal, c
                       batch::Progress& last) {
   MOE_ASSIGN_OR_RETURN(std::string base, BaseUrl(flags.url));
   MOE_ASSIGN_OR_RETURN(const std::string api_key, ReadApiKey(flags.credentials));
-  HttpExecutor executor(std::move(base), api_key, flags.credentials.tls_ca);
+  HttpExecutor executor(std::move(base), api_key, flags.credentials.tls_ca, flags.connect_seconds);
   batch::BatchRun run(file, journal, executor,
                       {.in_flight = flags.in_flight, .patience = std::chrono::seconds(flags.give_up_seconds)});
   const InterruptWatcher interrupts([&] { run.Stop(); });
@@ -142,6 +144,7 @@ void AddBatchCommand(FlagSet& program, std::vector<Command>& commands) {
            "Where lines go that failed; without it they are in OUT, too. Made only if a line fails")
       .HelpText("FILE");
   command.Add("--url", flags->url, "The router's HTTP address").FromEnvironment("MOESTRO_URL");
+  AddConnectTimeout(command, flags->connect_seconds);
   AddCredentialFlags(command, flags->credentials);
   command
       .Add("--in-flight", flags->in_flight,

@@ -20,7 +20,8 @@ absl::StatusOr<std::string> BaseUrl(const std::string& text);
 class HttpExecutor final : public batch::Executor {
  public:
   // `base`: of BaseUrl. `api_key`: empty: none. `tls_ca`: a PEM file of authorities; empty: those of the system.
-  HttpExecutor(std::string base, const std::string& api_key, std::string tls_ca);
+  // `connect_seconds`: of one attempt to connect, TLS included; answers may take hours.
+  HttpExecutor(std::string base, const std::string& api_key, std::string tls_ca, double connect_seconds);
   ~HttpExecutor() override;
 
   batch::Reply Execute(const batch::Request& request) override;
@@ -34,6 +35,7 @@ class HttpExecutor final : public batch::Executor {
   const std::string base_;
   const std::string authorization_;  // a header; empty: none
   const std::string tls_ca_;
+  const double connect_seconds_;
   std::atomic<bool> cancelled_{false};
   Mutex mutex_;
   std::vector<std::unique_ptr<Connection>> free_ ABSL_GUARDED_BY(mutex_);

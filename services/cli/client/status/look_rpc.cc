@@ -7,6 +7,7 @@
 
 #include "common/base/steady_seconds.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/telemetry/http_get.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "moestro/v1/inference.grpc.pb.h"
@@ -14,15 +15,9 @@
 namespace moestro::cli::status {
 namespace {
 
-using std::chrono::system_clock;
-
-system_clock::time_point DeadlineIn(double seconds) {
-  return system_clock::now() + std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
-}
-
 void AskHealth(const std::shared_ptr<grpc::Channel>& channel, double timeout_seconds, RoleLook& role) {
   grpc::ClientContext context;
-  context.set_deadline(DeadlineIn(timeout_seconds));
+  context.set_deadline(DeadlineIn(std::chrono::duration<double>(timeout_seconds)));
   grpc::health::v1::HealthCheckResponse reply;
   role.up = grpc::health::v1::Health::NewStub(channel)->Check(&context, {}, &reply).ok();
   role.serving = role.up && reply.status() == grpc::health::v1::HealthCheckResponse::SERVING;
@@ -30,7 +25,7 @@ void AskHealth(const std::shared_ptr<grpc::Channel>& channel, double timeout_sec
 
 std::optional<NodeModel> AskModel(const std::shared_ptr<grpc::Channel>& channel, double timeout_seconds) {
   grpc::ClientContext context;
-  context.set_deadline(DeadlineIn(timeout_seconds));
+  context.set_deadline(DeadlineIn(std::chrono::duration<double>(timeout_seconds)));
   v1::GetModelResponse reply;
   if (!v1::InferenceService::NewStub(channel)->GetModel(&context, {}, &reply).ok()) return std::nullopt;
   return NodeModel{.name = reply.name(),
@@ -57,7 +52,8 @@ Look LookAt(const std::string& run_dir, const MetricsAddresses& metrics, double 
   look.at = SteadySeconds();
   for (const std::string name : kRoles) {
     RoleLook& role = look.roles[name];
-    const std::shared_ptr<grpc::Channel> channel = ConnectPeer("unix:" + run_dir + "/" + name + ".sock");
+    const std::shared_ptr<grpc::Channel> channel =
+        ConnectServer({.address = "unix:" + run_dir + "/" + name + ".sock", .connect_seconds = timeout_seconds});
     AskHealth(channel, timeout_seconds, role);
     if (name == "router" && role.up) look.model = AskModel(channel, timeout_seconds);
     role.metrics = AskMetrics(metrics, name, timeout_seconds);

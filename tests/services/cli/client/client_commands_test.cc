@@ -37,6 +37,20 @@ TEST_F(CliTest, TheLongestTimeoutIsOneThatTheClockHolds) {
   EXPECT_THAT(std::string(Run({"tokenize", "a", "--timeout", "1e10"}).status.message()), HasSubstr("--timeout"));
 }
 
+TEST_F(CliTest, CommandsThatTalkToTheServerSayHowLongAConnectionMayTake) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{"generate", "--prompt", "x"},
+                                                                                       {"chat"},
+                                                                                       {"score", "--text", "x"},
+                                                                                       {"eval", "questions.jsonl"},
+                                                                                       {"model"},
+                                                                                       {"tokenize", "a"},
+                                                                                       {"detokenize", "1"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--connect-timeout", "0"});
+    EXPECT_THAT(std::string(Run(arguments).status.message()), HasSubstr("--connect-timeout")) << command[0];
+  }
+}
+
 TEST_F(CliTest, GenerateJson) {
   const Result result = Run({"generate", "--token-ids", "1,2,3", "--json", "--seed", "7", "--stop-id", "4,5"});
   ASSERT_TRUE(result.status.ok()) << result.status;

@@ -4,6 +4,8 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/wall_clock.h"
+
 namespace moestro::router {
 namespace {
 
@@ -46,13 +48,26 @@ TEST(ClientCallTest, AWatchThatComesTooLateIsToldAtOnce) {
 }
 
 TEST(ClientCallTest, ItsDeadlineIsThatOfItsCallsToRoles) {
-  const auto past = std::chrono::system_clock::now() - std::chrono::seconds(1);
-  const ClientCall late(past);
+  const auto now = std::chrono::steady_clock::now();
+  const ClientCall late(now - std::chrono::seconds(1));
   EXPECT_TRUE(absl::IsDeadlineExceeded(late.Check()));
-  EXPECT_EQ(late.NewContext()->deadline(), past);
-  const ClientCall early(std::chrono::system_clock::now() + std::chrono::hours(1));
+  EXPECT_LT(late.NewContext()->deadline(), std::chrono::system_clock::now());
+  const ClientCall early(now + std::chrono::hours(1));
   EXPECT_TRUE(early.Check().ok());
+  EXPECT_GT(early.NewContext()->deadline(), std::chrono::system_clock::now());
   EXPECT_EQ(ClientCall().NewContext()->deadline(), std::chrono::system_clock::time_point::max());
+}
+
+TEST(ClientCallTest, AStepOfTheSystemsClockMovesNoDeadline) {
+  const ClientCall call(std::chrono::steady_clock::now() + std::chrono::hours(1));
+  const auto context = call.NewContext();
+  for (const std::chrono::hours by : {std::chrono::hours(2), std::chrono::hours(-2)}) {
+    const WallClockStep step(by);
+    EXPECT_TRUE(call.Check().ok());
+    const auto left = context->deadline() - std::chrono::system_clock::now();
+    EXPECT_GT(left, std::chrono::hours(0));
+    EXPECT_LE(left, std::chrono::hours(1));
+  }
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ class RouterAccessTest : private Keys, public RouterRpcTest {
  protected:
   RouterAccessTest()
       : RouterRpcTest(KeysPath()),
-        over_tcp_(v1::InferenceService::NewStub(ConnectPeer(absl::StrCat("127.0.0.1:", router_server_->port(1))))) {}
+        over_tcp_(v1::InferenceService::NewStub(
+            ConnectServer({.address = absl::StrCat("127.0.0.1:", router_server_->port(1))}))) {}
   ~RouterAccessTest() override { std::filesystem::remove(KeysPath()); }
 
   struct Outcome {
