@@ -55,6 +55,7 @@ def watch(tmp_path):
 
 
 def test_a_missed_objective(make_node, watch):
+    """Slow: clients compute prompts of 3,000 tokens until rules, whose hour is a minute here, have seen enough."""
     # Steps include large chunks of prompts, and some request always has one: the next token of every other request
     # waits for it.
     flags = {"decode": ["--itl-bound-ms", "60000", "--max-chunk-tokens", "1024", "--prefix-cache", "false",
@@ -76,6 +77,7 @@ def test_a_missed_objective(make_node, watch):
 
 
 def test_a_role_that_is_gone(make_node, watch):
+    """Slow: Prometheus starts, and must see decode go and come back."""
     with make_node() as node:
         server = watch(node)
         assert not server.firing()

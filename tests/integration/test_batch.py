@@ -72,6 +72,7 @@ def batch(bin_dir, node, tmp_path):
 
 
 def test_survives_the_death_of_everyone(batch, node, tmp_path_factory, bin_dir):
+    """Slow: the batch runs twice, and all roles start again."""
     calm = Batch(bin_dir, tmp_path_factory.mktemp("calm"), node.http_port, requests())
     assert f"{COUNT} lines in" in calm.run()
     expected = calm.answers()
@@ -95,6 +96,7 @@ def test_survives_the_death_of_everyone(batch, node, tmp_path_factory, bin_dir):
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(batch):
+    """Slow: a batch is long enough to be stopped, and runs to its end."""
     stopped = batch(requests()).start()
     stopped.wait_for(2)
     stopped.process.send_signal(signal.SIGINT)
@@ -227,6 +229,7 @@ def test_openais_client_runs_a_batch(make_node, absorbed, client_of, openai, tmp
 
 
 def test_a_batch_survives_the_router_and_can_be_cancelled(make_node, absorbed, client_of, tmp_path):
+    """Slow: decode generates more than 6,400 tokens, and the router starts again twice."""
     with make_node(dict(absorbed, router=batch_router(tmp_path / "batches"))) as node:
         client = client_of(node)
         calm = wait_for_end(client, start(client, requests(20)))

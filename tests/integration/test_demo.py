@@ -48,6 +48,7 @@ def evaluate(api, bin_dir, cli, demo, tmp_path_factory):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_served_scores_are_those_of_the_original(evaluate, demo, path):
+    """Slow: each path answers 1,600 questions, and chunked one at a time."""
     original = json.loads((demo / "scores.json").read_text())
     scores, answers = evaluate(path)
     assert scores["of"] == len(answers) == original["examples"]
@@ -63,7 +64,7 @@ def test_every_path_gives_the_same_answers(evaluate, path):
 
 @pytest.mark.parametrize("form", FOUR_BITS)
 def test_routed_experts_in_four_bits_know_the_answers(api, bin_dir, cli, demo, evaluate, tmp_path, form):
-    """Plain rounding, without any correction, costs at most two answers of a hundred."""
+    """Plain rounding, without any correction, costs at most two answers of a hundred. Slow, for 1,600 questions."""
     rewrite(demo, tmp_path / form, form)
     with Node(api, bin_dir, tmp_path / form) as node:
         scores = cli("eval", demo / "questions.jsonl", "--server", f"127.0.0.1:{node.grpc_port}", "--json",
@@ -103,7 +104,7 @@ def test_perplexity_is_that_of_the_tokens_that_were_generated(api, bin_dir, cli,
 @pytest.mark.parametrize("form,coded,limit", [(INT8, "published", 0.002), ("int4", "all", 0.002)])
 def test_what_inputs_in_eight_bits_cost(api, bin_dir, cli, demo, tmp_path, form, coded, limit):
     """The difference to BF16 inputs, in right answers and in perplexity, as eval prints it; of a quarter of the
-    questions."""
+    questions. Slow: two nodes answer these 400, and score the answers."""
     rewrite(demo, tmp_path / form, form)
     printed = {}
     for setting in ["bf16", coded]:
@@ -124,7 +125,8 @@ def test_what_inputs_in_eight_bits_cost(api, bin_dir, cli, demo, tmp_path, form,
 
 
 def test_what_prompts_in_fp8_cost(api, bin_dir, cli, demo):
-    """Less than a point, of a quarter of the questions: prefill computes all prompts and scores with inputs in FP8."""
+    """Less than a point, of a quarter of the questions: prefill computes all prompts and scores with inputs in FP8.
+    Slow: two nodes stream each of 400 prompts."""
     printed = {}
     for setting in ["bf16", "fp8"]:
         flags = {"router": SPLIT, "prefill": [*STREAMED, "--prefill-activations", setting]}

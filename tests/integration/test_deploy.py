@@ -143,6 +143,7 @@ def test_down_leaves_nothing(deployed, repo):
 
 @pytest.mark.parametrize("kill", [os.kill, os.killpg], ids=["alone", "with all roles"])
 def test_down_cleans_up_after_a_killed_supervisor(repo, bin_dir, tiny_model, tmp_path, kill):
+    """Slow: deploy/up and deploy/down of a whole node."""
     run_dir = tmp_path / "node"
     run_dir.mkdir()
     run_dir.chmod(0o755)  # as earlier versions made it
@@ -307,6 +308,7 @@ def metric(port, name):
 
 @pytest.mark.parametrize("gpus, profile", [("none", "cpu"), ("host", "one-gpu"), ("host,host", "two-gpu")])
 def test_a_profile_for_each_number_of_devices(repo, cli, tiny_model, tmp_path, gpus, profile):
+    """Slow: deploy/up and deploy/down of a whole node."""
     run_dir, config = tmp_path / "node", tmp_path / "settings.toml"
     config.write_text('[prefill]\nstream-from-tokens = 64\ndevice-memory = "64MB"\ndevice-dense-bytes = "8MB"\n'
                       '[router]\npath-policy = "paper"\nchunked-below-tokens = 64\ndecode-idle-window-seconds = 0\n')

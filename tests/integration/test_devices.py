@@ -62,7 +62,8 @@ def test_greedy_tokens_do_not_depend_on_the_devices(make_node, node, repo, tmp_p
 
 
 def test_progress_cancellation_and_death(make_node, long_answer):
-    """A client that leaves, then a role that is killed, each in the middle of a prompt on two devices."""
+    """A client that leaves, then a role that is killed, each in the middle of a prompt on two devices. Slow: 2,500
+    tokens of a prompt, five times."""
     flags = {"prefill": devices("host", "host"), "router": SPLIT, "decode": ["--prefix-cache", "false"]}
     with make_node(flags) as node:
         assert node.generate(LONG_PROMPT, ANSWER_TOKENS, ignore_eos=True)[0] == long_answer
@@ -97,7 +98,7 @@ def test_progress_cancellation_and_death(make_node, long_answer):
 
 def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
     """While decode is idle, a long prompt uses decode's device as well. A short request in between gets the device
-    back, is answered before the prompt is done, and costs no tokens."""
+    back, is answered before the prompt is done, and costs no tokens. Slow: 2,500 tokens of a prompt, four times."""
     flags = {"prefill": ["--device", "host", "--borrow-device", "host", *STREAM],
              "decode": ["--device", "host", "--prefix-cache", "false", "--overlap", "off"],
              "router": ["--chunked-below-tokens", "64", "--decode-idle-window-seconds", "0"]}

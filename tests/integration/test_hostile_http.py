@@ -83,6 +83,7 @@ def drip(web, over):
 
 @pytest.mark.no_sanitizer(reason="the allocator keeps what is freed")
 def test_hostile_clients_all_at_once(node):
+    """Slow: 96 attacks, of which 40 send 16 MB and more."""
     web, wrong, over = Http(node), [], threading.Event()
 
     def run(name, pieces, status):

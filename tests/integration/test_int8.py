@@ -27,6 +27,7 @@ def with_setting(setting, flags):
 
 
 def test_every_path_under_every_setting(api, bin_dir, weights):
+    """Slow: a setting and a path are flags, so each of up to ten pairs has a node of its own."""
     name, model = weights
     bits = {}
     for setting in ["published", "all", "bf16"]:

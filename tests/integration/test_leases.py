@@ -48,7 +48,8 @@ def test_a_stopped_prefill_loses_the_leases_of_its_whole_line(make_node, absorbe
 
 
 def test_a_stopped_prefill_does_not_hold_up_an_older_request_in_decode(make_node, absorbed):
-    """103 pages: 40 for the youngest, which prefill keeps, and enough for one of the others, but not for both."""
+    """103 pages: 40 for the youngest, which prefill keeps, and enough for one of the others, but not for both. Slow,
+    for two answers of 3,000 tokens."""
     flags = dict(absorbed, router=["--chunked-below-tokens", "2000"],
                  decode=["--kv-tokens", "6592", "--reserve-ahead-tokens", "16", "--prefix-cache", "false"])
     with make_node(flags) as node:

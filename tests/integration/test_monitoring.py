@@ -23,7 +23,8 @@ NEEDS_PREDICTIONS = ("path_prediction_ratio",)
 
 @pytest.fixture(scope="module")
 def prometheus(repo, api, bin_dir, tiny_model, tmp_path_factory):
-    """Prometheus of a node on which requests of all paths have just run and still run."""
+    """Prometheus of a node on which requests of all paths have just run and still run. Slow: six scrapes
+    of a node that has started, a second apart."""
     flags = {"router": ["--chunked-below-tokens", "64", "--decode-idle-window-seconds", "0"]}
     with Node(api, bin_dir, tiny_model, flags) as node:
         server = Prometheus(node, tmp_path_factory.mktemp("prometheus"))

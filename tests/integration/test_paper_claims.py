@@ -24,6 +24,7 @@ def verdict_of(row):
 
 @pytest.fixture(scope="module", params=["osdi", "moe-lightning", "hybrimoe", "trimoe"])
 def report(request, cli, repo, tmp_path_factory):
+    """Slow: the first test of each paper waits for its simulations."""
     out = tmp_path_factory.mktemp(request.param)
     text = cli("paper", request.param, "--out", out, cwd=repo).stdout
     with open(out / "claims.csv", newline="") as file:

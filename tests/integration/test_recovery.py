@@ -92,6 +92,7 @@ def finish(request, expected):
 @pytest.mark.smoke
 @pytest.mark.parametrize("role", ["decode", "prefill", "weight_store"])
 def test_kill_while_decoding(node, expected, role):
+    """Slow: 1,500 tokens, so that the kill finds work under way. The first case also waits for `expected`."""
     request = Request(node, [1, 50, 60, 70], 1500)
     request.progressed.wait(HANG_SECONDS)
     restart(node, role)
@@ -194,6 +195,7 @@ def test_killed_node_leaves_nothing_behind(make_node, cli, absorbed):
 
 @pytest.mark.parametrize("role", ["decode", "prefill"])
 def test_a_stopped_role_that_nobody_replaces_is_an_error_or_done_without(make_node, absorbed, role):
+    """Slow: a node of its own, keepalive and --recovery-seconds."""
     with make_node(dict(absorbed, router=["--recovery-seconds", "2"], decode=["--lease-timeout-seconds", "5"])) as other:
         prompt, count = (LONG_PROMPT, 20) if role == "prefill" else ([1, 50, 60, 70], 1500)
         request = Request(other, prompt, count)

@@ -37,6 +37,7 @@ def test_short_prompts_run_in_decode(node):
 
 
 def test_every_path_gives_the_same_tokens(make_node, absorbed):
+    """Slow: three nodes, whose flags choose the path, compute a prompt of 2,100 tokens."""
     answers, paths = [], []
     for flags in (["--mode", "unified"], ["--chunked-below-tokens", "0"],
                   ["--chunked-below-tokens", "0", "--decode-idle-window-seconds", "0"]):
@@ -120,6 +121,7 @@ STALLING = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16384)]
 
 
 def test_a_client_that_does_not_read_leaves_the_machine_to_others(make_node, absorbed):
+    """Slow, for an answer of 4,000 tokens."""
     flags = dict(absorbed, router=["--decode-idle-window-seconds", "0", "--write-stall-seconds", "600"],
                  decode=["--kv-tokens", "65536"])
     with make_node(flags) as node, grpc.insecure_channel(f"127.0.0.1:{node.grpc_port}", options=STALLING) as channel:

@@ -186,6 +186,7 @@ def supervised(node):
 @pytest.mark.parametrize("damage", [truncate, poison])
 @pytest.mark.parametrize("kind", ["weights", "kv"])
 def test_damaged_memory_is_replaced(make_node, absorbed, kind, damage):
+    """Slow: roles end and start again, then both requests are computed anew."""
     # Otherwise decode would meet it first, in the free pages that it checks.
     flags = dict(absorbed, decode=["--prefix-cache", "false", "--poison-freed-pages", "false"])
     with make_node(flags) as node:

@@ -155,6 +155,7 @@ def longest_silence(requests, since):
 
 @pytest.mark.parametrize("role", ROLES)
 def test_stop(node, expected, phase, role):
+    """Slow: a stopped role is replaced after five seconds. The first case also waits for `expected`."""
     node.wait_serving(seconds=20)
     node.wait_all_pages_free()
     requests = phase(node)

@@ -28,6 +28,7 @@ def steps_up_to(metrics, sequences):
 
 
 def test_many_sequences_share_steps_and_keep_their_tokens(api, bin_dir, tiny_model, node):
+    """Slow, for 96 answers of 200 tokens."""
     flags = {"decode": ["--mode", "throughput", "--kv-tokens", "65536"]}  # fewer than its own: the test fills them
     with Node(api, bin_dir, tiny_model, flags) as many:
         # All begin before the first answer is read. Threads with a request each may begin so late that few overlap.

@@ -97,6 +97,7 @@ def test_clients_over_tls_and_a_new_certificate(tls_node, authority):
 
 
 def test_what_is_no_tls(tls_node, authority):
+    """Slow, for the ten seconds that a header, or a handshake, may take."""
     with tls_node() as node:
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"http://localhost:{node.http_port}/health", timeout=20)

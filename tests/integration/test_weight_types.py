@@ -18,6 +18,7 @@ TYPES = {
 
 @pytest.mark.parametrize("weights", TYPES)
 def test_streamed_prompts_and_hybrid_steps_are_bit_identical(api, bin_dir, cli, tmp_path, weights):
+    """Slow: a model is made for each type, and two nodes serve it."""
     preset, name, suffix = TYPES[weights]
     model = tmp_path / f"model{suffix}"
     cli("make-model", "--preset", preset, "--weights", name, "--layers", "2", "--out", model)

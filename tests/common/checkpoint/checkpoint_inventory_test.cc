@@ -6,6 +6,7 @@
 #include "common/checkpoint/inventory.h"
 #include "common/checkpoint/segment_plan.h"
 #include "tests/common/checkpoint/checkpoint_test_util.h"
+#include "tests/support/families.h"
 
 namespace moestro::testing {
 namespace {
@@ -81,15 +82,7 @@ TEST_F(InventoryTest, QueriesWithoutRank) {
 
 // The checkpoint has the family's names, the segment its own.
 TEST_F(InventoryTest, MixtralsNames) {
-  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("mixtral-8x7b"));
-  config.update({{"hidden_size", 64},
-                 {"num_hidden_layers", 2},
-                 {"num_attention_heads", 2},
-                 {"num_key_value_heads", 1},
-                 {"head_dim", 64},
-                 {"intermediate_size", 32},
-                 {"vocab_size", 40}});
-  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  spec_ = Parse(TinyFamily("mixtral-8x7b").config).value();
   const auto items = Check(TinyTensors(spec_));
   ASSERT_TRUE(items.ok()) << items.status();
   EXPECT_THAT(warnings_, IsEmpty());
@@ -99,35 +92,24 @@ TEST_F(InventoryTest, MixtralsNames) {
   for (size_t i = 0; i < plan->tensors.size(); ++i) {
     sources[plan->tensors[i].name] = plan->sources[i].weight.info->name;
   }
-  EXPECT_EQ(sources.size(), 3u + 2 * (2 + 4 + 1 + 8 * 3));
+  EXPECT_EQ(sources.size(), 3u + 2 * (2 + 4 + 1 + 3 * 3));
   EXPECT_EQ(sources.at("model.embed_tokens.weight"), "model.embed_tokens.weight");
   const auto in_layer = [&](const char* name) { return sources.at(std::string("model.layers.1.") + name); };
   EXPECT_EQ(in_layer("self_attn.q_proj.weight"), "model.layers.1.self_attn.q_proj.weight");
   EXPECT_EQ(in_layer("mlp.gate.weight"), "model.layers.1.block_sparse_moe.gate.weight");
-  EXPECT_EQ(in_layer("mlp.experts.7.gate_proj.weight"), "model.layers.1.block_sparse_moe.experts.7.w1.weight");
-  EXPECT_EQ(in_layer("mlp.experts.7.up_proj.weight"), "model.layers.1.block_sparse_moe.experts.7.w3.weight");
-  EXPECT_EQ(in_layer("mlp.experts.7.down_proj.weight"), "model.layers.1.block_sparse_moe.experts.7.w2.weight");
+  EXPECT_EQ(in_layer("mlp.experts.2.gate_proj.weight"), "model.layers.1.block_sparse_moe.experts.2.w1.weight");
+  EXPECT_EQ(in_layer("mlp.experts.2.up_proj.weight"), "model.layers.1.block_sparse_moe.experts.2.w3.weight");
+  EXPECT_EQ(in_layer("mlp.experts.2.down_proj.weight"), "model.layers.1.block_sparse_moe.experts.2.w2.weight");
   SafetensorsBuilder lacking = TinyTensors(spec_);
-  lacking.Remove("model.layers.0.block_sparse_moe.experts.3.w2.weight");
-  Refuse(lacking, {"1 problem", "'model.layers.0.block_sparse_moe.experts.3.w2.weight'", "missing"});
+  lacking.Remove("model.layers.0.block_sparse_moe.experts.1.w2.weight");
+  Refuse(lacking, {"1 problem", "'model.layers.0.block_sparse_moe.experts.1.w2.weight'", "missing"});
 }
 
 TEST_F(InventoryTest, GlmsBiasesKeepTheirNumbers) {
-  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("glm-4.5"));
-  config.update({{"hidden_size", 64},
-                 {"num_hidden_layers", 2},
-                 {"first_k_dense_replace", 1},
-                 {"num_attention_heads", 2},
-                 {"num_key_value_heads", 1},
-                 {"head_dim", 64},
-                 {"n_routed_experts", 8},
-                 {"intermediate_size", 32},
-                 {"moe_intermediate_size", 32},
-                 {"vocab_size", 40}});
-  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  spec_ = Parse(TinyFamily("glm-4.5-air").config).value();
   const std::string name = "model.layers.1.self_attn.k_proj.bias";
   for (const char* dtype : {"BF16", "F16", "F32"}) {
-    const auto items = Check(TinyTensors(spec_).Add(name, dtype, {64}));
+    const auto items = Check(TinyTensors(spec_).Add(name, dtype, {128}));
     ASSERT_TRUE(items.ok()) << items.status();
     EXPECT_THAT(warnings_, IsEmpty());
     const auto plan = checkpoint::MakePlan(*items, spec_);
@@ -137,22 +119,14 @@ TEST_F(InventoryTest, GlmsBiasesKeepTheirNumbers) {
     EXPECT_EQ(bias->dtype, DType::kF32);
     EXPECT_EQ(bias->layout, weights::TensorLayout::kRowMajor);
   }
-  Refuse(TinyTensors(spec_).Add(name, "F8_E4M3", {64}),
+  Refuse(TinyTensors(spec_).Add(name, "F8_E4M3", {128}),
          {"'" + name + "'", "dtype F8_E4M3, expected F32 or BF16 or F16"});
-  Refuse(TinyTensors(spec_).Add(name, "BF16", {128}), {"'" + name + "'", "shape [128], expected [64]"});
+  Refuse(TinyTensors(spec_).Add(name, "BF16", {64}), {"'" + name + "'", "shape [64], expected [128]"});
   Refuse(TinyTensors(spec_).Remove(name), {"1 problem", "'" + name + "'", "missing"});
 }
 
 TEST_F(InventoryTest, MiniMaxsRouterBiasIsBesideTheRouter) {
-  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("minimax-m2"));
-  config.update({{"hidden_size", 64},
-                 {"num_hidden_layers", 2},
-                 {"num_attention_heads", 2},
-                 {"num_key_value_heads", 1},
-                 {"num_local_experts", 8},
-                 {"intermediate_size", 32},
-                 {"vocab_size", 40}});
-  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  spec_ = Parse(TinyFamily("minimax-m2").config).value();
   const auto items = Check(TinyTensors(spec_));
   ASSERT_TRUE(items.ok()) << items.status();
   EXPECT_THAT(warnings_, IsEmpty());
@@ -160,30 +134,20 @@ TEST_F(InventoryTest, MiniMaxsRouterBiasIsBesideTheRouter) {
   Refuse(TinyTensors(spec_).Remove(name), {"1 problem", "'" + name + "'", "missing"});
   // The norms are over all heads.
   const std::string norm = "model.layers.0.self_attn.q_norm.weight";
-  Refuse(TinyTensors(spec_).Add(norm, "BF16", {128}), {"'" + norm + "'", "shape [128], expected [256]"});
+  Refuse(TinyTensors(spec_).Add(norm, "BF16", {128}), {"'" + norm + "'", "shape [128], expected [384]"});
 }
 
 TEST_F(InventoryTest, Qwen2sNames) {
-  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("qwen2-57b"));
-  config.update({{"hidden_size", 64},
-                 {"num_hidden_layers", 1},
-                 {"num_attention_heads", 2},
-                 {"num_key_value_heads", 1},
-                 {"head_dim", 64},
-                 {"moe_intermediate_size", 32},
-                 {"shared_expert_intermediate_size", 40},
-                 {"num_experts", 8},
-                 {"vocab_size", 40}});
-  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  spec_ = Parse(TinyFamily("qwen2-57b").config).value();
   std::map<std::string, model::ModelTensor> by_name;
   for (const model::ModelTensor& tensor : model::CheckpointTensors(spec_)) by_name.emplace(tensor.name, tensor);
   const auto shape = [&](const char* name) { return by_name.at(std::string("model.layers.0.") + name).shape(); };
-  EXPECT_EQ(by_name.size(), 3u + 2 + 4 + 3 + 1 + 8 * 3 + 3 + 1);
+  EXPECT_EQ(by_name.size(), 3u + 2 * (2 + 4 + 3 + 1 + 3 * 3 + 3 + 1));
   EXPECT_THAT(shape("self_attn.k_proj.bias"), ElementsAre(64));
-  EXPECT_THAT(shape("mlp.gate.weight"), ElementsAre(8, 64));
-  EXPECT_THAT(shape("mlp.experts.7.down_proj.weight"), ElementsAre(64, 32));
-  EXPECT_THAT(shape("mlp.shared_expert.down_proj.weight"), ElementsAre(64, 40));
-  EXPECT_THAT(shape("mlp.shared_expert_gate.weight"), ElementsAre(1, 64));
+  EXPECT_THAT(shape("mlp.gate.weight"), ElementsAre(3, 192));
+  EXPECT_THAT(shape("mlp.experts.2.down_proj.weight"), ElementsAre(192, 80));
+  EXPECT_THAT(shape("mlp.shared_expert.down_proj.weight"), ElementsAre(192, 72));
+  EXPECT_THAT(shape("mlp.shared_expert_gate.weight"), ElementsAre(1, 192));
   const auto items = Check(TinyTensors(spec_));
   ASSERT_TRUE(items.ok()) << items.status();
   EXPECT_THAT(warnings_, IsEmpty());
@@ -192,11 +156,7 @@ TEST_F(InventoryTest, Qwen2sNames) {
 
 // Queries, keys and values are rows of one tensor; experts are stacked, their downs transposed.
 TEST_F(InventoryTest, DbrxsTensors) {
-  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("dbrx"));
-  config.update({{"d_model", 128}, {"n_layers", 2}, {"n_heads", 2}, {"vocab_size", 40}});
-  config["attn_config"]["kv_n_heads"] = 1;
-  config["ffn_config"].update({{"ffn_hidden_size", 32}, {"moe_num_experts", 3}, {"moe_top_k", 2}});
-  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  spec_ = Parse(TinyFamily("dbrx").config).value();
   const auto items = Check(TinyTensors(spec_));
   ASSERT_TRUE(items.ok()) << items.status();
   EXPECT_THAT(warnings_, IsEmpty());
@@ -216,32 +176,22 @@ TEST_F(InventoryTest, DbrxsTensors) {
     EXPECT_EQ(source.weight.offset, first_row * shape[1] * 2) << full;
     EXPECT_EQ(source.kind == checkpoint::TensorSource::Kind::kTransposed, transposed) << full;
   };
-  expect("self_attn.q_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {256, 128}, 0, false);
-  expect("self_attn.k_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {256, 128}, 128, false);
-  expect("self_attn.v_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {256, 128}, 192, false);
-  expect("self_attn.o_proj.weight", "norm_attn_norm.attn.out_proj.weight", {128, 128}, 0, false);
-  expect("mlp.gate.weight", "ffn.router.layer.weight", {3, 128}, 0, false);
-  expect("mlp.experts.0.gate_proj.weight", "ffn.experts.mlp.w1", {96, 128}, 0, false);
-  expect("mlp.experts.2.up_proj.weight", "ffn.experts.mlp.v1", {96, 128}, 64, false);
-  expect("mlp.experts.2.down_proj.weight", "ffn.experts.mlp.w2", {96, 128}, 64, true);
+  expect("self_attn.q_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {320, 192}, 0, false);
+  expect("self_attn.k_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {320, 192}, 192, false);
+  expect("self_attn.v_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {320, 192}, 256, false);
+  expect("self_attn.o_proj.weight", "norm_attn_norm.attn.out_proj.weight", {192, 192}, 0, false);
+  expect("mlp.gate.weight", "ffn.router.layer.weight", {3, 192}, 0, false);
+  expect("mlp.experts.0.gate_proj.weight", "ffn.experts.mlp.w1", {240, 192}, 0, false);
+  expect("mlp.experts.2.up_proj.weight", "ffn.experts.mlp.v1", {240, 192}, 160, false);
+  expect("mlp.experts.2.down_proj.weight", "ffn.experts.mlp.w2", {240, 192}, 160, true);
   SafetensorsBuilder tensors = TinyTensors(spec_);
-  tensors.Add("transformer.blocks.0.ffn.experts.mlp.w2", "F8_E4M3", {96, 128});
+  tensors.Add("transformer.blocks.0.ffn.experts.mlp.w2", "F8_E4M3", {240, 192});
   Refuse(tensors, {"1 problem", "'transformer.blocks.0.ffn.experts.mlp.w2'", "dtype F8_E4M3, expected BF16 or F16"});
 }
 
 // The experts of a layer are one tensor, in which gates and ups alternate; so are their biases.
 TEST_F(InventoryTest, GptOssTensors) {
-  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("gpt-oss-20b"));
-  config.erase("layer_types");
-  config.update({{"hidden_size", 72},
-                 {"num_hidden_layers", 2},
-                 {"num_attention_heads", 2},
-                 {"num_key_value_heads", 1},
-                 {"intermediate_size", 40},
-                 {"num_local_experts", 3},
-                 {"num_experts_per_tok", 2},
-                 {"vocab_size", 40}});
-  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  spec_ = Parse(TinyFamily("gpt-oss-20b").config).value();
   const auto items = Check(TinyTensors(spec_));
   ASSERT_TRUE(items.ok()) << items.status();
   EXPECT_THAT(warnings_, IsEmpty());
@@ -260,19 +210,20 @@ TEST_F(InventoryTest, GptOssTensors) {
     EXPECT_EQ(source.output_step, output_step) << full;
     EXPECT_EQ(source.kind == checkpoint::TensorSource::Kind::kTransposed, transposed) << full;
   };
-  expect("self_attn.sinks", "self_attn.sinks", {2}, 0, 1, false);
-  expect("self_attn.o_proj.bias", "self_attn.o_proj.bias", {72}, 0, 1, false);
-  expect("mlp.gate.weight", "mlp.router.weight", {3, 72}, 0, 1, false);
+  expect("self_attn.sinks", "self_attn.sinks", {3}, 0, 1, false);
+  expect("self_attn.o_proj.bias", "self_attn.o_proj.bias", {192}, 0, 1, false);
+  expect("mlp.gate.weight", "mlp.router.weight", {3, 192}, 0, 1, false);
   expect("mlp.gate.bias", "mlp.router.bias", {3}, 0, 1, false);
-  expect("mlp.experts.0.gate_proj.weight", "mlp.experts.gate_up_proj", {3, 72, 80}, 0, 2, true);
-  expect("mlp.experts.2.up_proj.weight", "mlp.experts.gate_up_proj", {3, 72, 80}, 2 * 72 * 80 + 1, 2, true);
-  expect("mlp.experts.1.down_proj.weight", "mlp.experts.down_proj", {3, 40, 72}, 40 * 72, 1, true);
-  expect("mlp.experts.1.gate_proj.bias", "mlp.experts.gate_up_proj_bias", {3, 80}, 80, 2, false);
-  expect("mlp.experts.2.up_proj.bias", "mlp.experts.gate_up_proj_bias", {3, 80}, 161, 2, false);
-  expect("mlp.experts.2.down_proj.bias", "mlp.experts.down_proj_bias", {3, 72}, 144, 1, false);
+  expect("mlp.experts.0.gate_proj.weight", "mlp.experts.gate_up_proj", {3, 192, 320}, 0, 2, true);
+  expect("mlp.experts.2.up_proj.weight", "mlp.experts.gate_up_proj", {3, 192, 320}, 2 * 192 * 320 + 1, 2, true);
+  expect("mlp.experts.1.down_proj.weight", "mlp.experts.down_proj", {3, 160, 192}, 160 * 192, 1, true);
+  expect("mlp.experts.1.gate_proj.bias", "mlp.experts.gate_up_proj_bias", {3, 320}, 320, 2, false);
+  expect("mlp.experts.2.up_proj.bias", "mlp.experts.gate_up_proj_bias", {3, 320}, 641, 2, false);
+  expect("mlp.experts.2.down_proj.bias", "mlp.experts.down_proj_bias", {3, 192}, 384, 1, false);
   SafetensorsBuilder tensors = TinyTensors(spec_);
-  tensors.Add("model.layers.0.mlp.experts.down_proj", "BF16", {3, 72, 40});
-  Refuse(tensors, {"1 problem", "'model.layers.0.mlp.experts.down_proj'", "shape [3, 72, 40], expected [3, 40, 72]"});
+  tensors.Add("model.layers.0.mlp.experts.down_proj", "BF16", {3, 192, 160});
+  Refuse(tensors,
+         {"1 problem", "'model.layers.0.mlp.experts.down_proj'", "shape [3, 192, 160], expected [3, 160, 192]"});
 }
 
 // Some tools save a tied head all the same. It is a copy.
@@ -289,25 +240,16 @@ TEST_F(InventoryTest, ATiedHead) {
 
 // DeepSeek-V2-Lite: no rank of queries, no biases of the router, two shared experts as one.
 TEST_F(InventoryTest, DeepSeekV2Lite) {
-  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("deepseek-v2-lite"));
-  config.update({{"hidden_size", 64},
-                 {"num_hidden_layers", 2},
-                 {"num_attention_heads", 2},
-                 {"kv_lora_rank", 64},
-                 {"intermediate_size", 96},
-                 {"moe_intermediate_size", 32},
-                 {"n_routed_experts", 8},
-                 {"vocab_size", 40}});
-  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  spec_ = Parse(TinyFamily("deepseek-v2-lite").config).value();
   const auto items = Check(TinyTensors(spec_));
   ASSERT_TRUE(items.ok()) << items.status();
   EXPECT_THAT(warnings_, IsEmpty());
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const checkpoint::InventoryItem& item : *items) shapes[item.expected.name] = item.expected.shape();
-  EXPECT_EQ(shapes.size(), 3u + 2 * 7 + 3 + 1 + 8 * 3 + 3);
-  EXPECT_THAT(shapes.at("model.layers.1.self_attn.q_proj.weight"), ElementsAre(2 * 192, 64));
-  EXPECT_THAT(shapes.at("model.layers.1.mlp.shared_experts.gate_proj.weight"), ElementsAre(64, 64));
-  EXPECT_THAT(shapes.at("model.layers.1.mlp.gate.weight"), ElementsAre(8, 64));
+  EXPECT_EQ(shapes.size(), 3u + 2 * 7 + 3 + 1 + 3 * 3 + 3);
+  EXPECT_THAT(shapes.at("model.layers.1.self_attn.q_proj.weight"), ElementsAre(3 * 192, 192));
+  EXPECT_THAT(shapes.at("model.layers.1.mlp.shared_experts.gate_proj.weight"), ElementsAre(160, 192));
+  EXPECT_THAT(shapes.at("model.layers.1.mlp.gate.weight"), ElementsAre(3, 192));
   EXPECT_EQ(shapes.count("model.layers.1.mlp.gate.e_score_correction_bias"), 0u);
 }
 

@@ -12,26 +12,6 @@ namespace {
 
 using testing::ExpectError;
 
-ModelSpec DeepSeekV3() {
-  ModelSpec spec;
-  spec.hidden_size = 7168;
-  spec.num_layers = 61;
-  spec.num_heads = 128;
-  spec.q_lora_rank = 1536;
-  spec.kv_lora_rank = 512;
-  spec.qk_nope_head_dim = 128;
-  spec.qk_rope_head_dim = 64;
-  spec.v_head_dim = 128;
-  spec.intermediate_size = 18432;
-  spec.moe_intermediate_size = 2048;
-  spec.num_experts = 256;
-  spec.experts_per_token = 8;
-  spec.num_shared_experts = 1;
-  spec.first_dense_layers = 3;
-  spec.vocab_size = spec.token_count = 129280;
-  return spec;
-}
-
 absl::StatusOr<int64_t> SegmentBytesFor(const ModelSpec& spec, bool fp8) {
   const auto plan = PlanShapes(spec, fp8);
   if (!plan.ok()) return plan.status();
@@ -66,7 +46,7 @@ TEST(PlanShapes, ATiedHeadIsInTheSegment) {
 
 // One byte per parameter, one more for those that stay BF16, and less than one percent for everything else.
 TEST(PlanShapes, FullModelIsItsParametersAndLittleMore) {
-  const ModelSpec spec = DeepSeekV3();
+  const ModelSpec spec = PublishedModel("deepseek-v3");
   const double embeddings = 2.0 * 129280 * 7168;
   const double transposed_keys = 61.0 * 128 * 512 * 128;
   const double published = static_cast<double>(model::ParameterCount(spec)) + embeddings + transposed_keys;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "common/checkpoint/config.h"
 #include "common/model/attention/attention_buffers.h"
 #include "common/model/head.h"
 #include "common/model/moe/expert_buffers.h"
@@ -8,26 +9,7 @@
 namespace moestro::model {
 namespace {
 
-// DeepSeek-V3's.
-weights::ModelSpec Geometry() {
-  weights::ModelSpec spec;
-  spec.hidden_size = 7168;
-  spec.num_heads = 128;
-  spec.q_lora_rank = 1536;
-  spec.kv_lora_rank = 512;
-  spec.qk_nope_head_dim = 128;
-  spec.qk_rope_head_dim = 64;
-  spec.v_head_dim = 128;
-  spec.intermediate_size = 18432;
-  spec.moe_intermediate_size = 2048;
-  spec.num_experts = 256;
-  spec.experts_per_token = 8;
-  spec.num_shared_experts = 1;
-  spec.num_layers = 61;
-  spec.first_dense_layers = 3;
-  spec.vocab_size = 129280;
-  return spec;
-}
+weights::ModelSpec Geometry() { return checkpoint::PublishedModel("deepseek-v3"); }
 
 TEST(BuffersTest, ExpertsAlonePayForExpertsAlone) {
   const weights::ModelSpec spec = Geometry();

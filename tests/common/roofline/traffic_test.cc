@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "common/checkpoint/config.h"
+
 namespace moestro::roofline {
 namespace {
 
@@ -11,16 +13,8 @@ int64_t Total(const ExpertTraffic& t) {
   return t.dispatch.sent + t.dispatch.received + t.combine.sent + t.combine.received;
 }
 
-weights::ModelSpec FlagshipExperts() {
-  weights::ModelSpec spec;
-  spec.hidden_size = 7168;
-  spec.num_experts = 256;
-  spec.experts_per_token = 8;
-  return spec;
-}
-
 TEST(Traffic, ThePapersFormulasAndBreakEven) {
-  const weights::ModelSpec spec = FlagshipExperts();
+  const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
   constexpr int64_t kTokens = 20480;
   for (const int64_t ranks : {2, 4, 8}) {
     const int64_t own = kTokens / ranks;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/checkpoint/config.h"
 #include "common/roofline/shapes.h"
 #include "tests/services/prefill/stream/stream_fixture.h"
 
@@ -123,16 +124,8 @@ TEST_F(SimulatedShapesTest, ModulesHaveTheSizesOfASegmentsModules) {
 
 // Between the matrices of published sizes lie more exceptions and padding than between those of the small model.
 TEST(SimulatedShapes, ExpertsOfPublishedSizesAreOneCopyEach) {
-  weights::ModelSpec spec = SmallSpec();
-  spec.hidden_size = 7168;
-  spec.num_heads = 128;
-  spec.q_lora_rank = 1536;
-  spec.kv_lora_rank = 512;
-  spec.qk_nope_head_dim = 128;
-  spec.qk_rope_head_dim = 64;
-  spec.v_head_dim = 128;
-  spec.intermediate_size = 18432;
-  spec.moe_intermediate_size = 2048;
+  weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
+  spec.num_layers = spec.first_dense_layers + 1;
   const model::ModelWeights shapes = roofline::ShapesOnly(spec, DType::kF8E4M3);
   for (const model::MlaForm form : {model::MlaForm::kAbsorbed, model::MlaForm::kUnabsorbed}) {
     for (const engine::Module& module : engine::ListModules(spec, shapes, form, 1 << 18)) {

@@ -13,115 +13,38 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/tensor/block_rows.h"
 #include "common/tensor/dtype.h"
 #include "tests/services/weight_store/pack/pack_in_memory.h"
-#include "tests/support/gguf_builder.h"
+#include "tests/support/families.h"
 #include "tests/support/random_checkpoint.h"
 
 namespace moestro::store {
 namespace {
 
-using nlohmann::json;
 using testing::ExpectError;
+using testing::Family;
 using testing::GgufBuilder;
+using testing::TinyFamily;
 using Tensor = RandomCheckpoint::Tensor;
 using Tensors = std::map<std::string, Tensor>;
 
-struct Family {
-  std::string config;        // config.json, as the family publishes it
-  std::string architecture;  // of the file, and its keys: "block_count=2 rope.freq_base=1e6"
-  std::string keys;
-};
-
-const std::string kShape =
-    "context_length=512 embedding_length=192 attention.head_count=2 attention.layer_norm_rms_epsilon=1e-5 "
-    "rope.freq_base=1e6 block_count=2 ";
-const std::string kGrouped = kShape + "attention.head_count_kv=1 attention.key_length=128 attention.value_length=128 ";
-const std::string kShapeJson =
-    R"("hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 40,
-       "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_experts_per_tok": 2,)";
-const std::string kGroupedJson = kShapeJson + R"("num_key_value_heads": 1, "head_dim": 128,)";
-const std::string kExperts = "expert_count=3 expert_used_count=2 expert_feed_forward_length=80 ";
-const std::string kExpertsJson = R"("num_experts": 3, "moe_intermediate_size": 80,)";
-
-Family Mixtral() {
-  return {"{" + kGroupedJson + R"("model_type": "mixtral", "num_local_experts": 3, "intermediate_size": 80})", "llama",
-          kGrouped + "expert_count=3 expert_used_count=2 feed_forward_length=80"};
-}
-Family TiedLlama() {
-  return {"{" + kGroupedJson + R"("model_type": "llama", "intermediate_size": 80, "tie_word_embeddings": true})",
-          "llama", kGrouped + "feed_forward_length=80"};
-}
-Family Qwen2() {
-  return {"{" + kGroupedJson + kExpertsJson +
-              R"("model_type": "qwen2_moe", "norm_topk_prob": false, "shared_expert_intermediate_size": 72})",
-          "qwen2moe", kGrouped + kExperts + "expert_shared_feed_forward_length=72"};
-}
-Family Qwen3() {
-  return {"{" + kGroupedJson + kExpertsJson + R"("model_type": "qwen3_moe", "norm_topk_prob": true})", "qwen3moe",
-          kGrouped + kExperts};
-}
-Family Dbrx() {
-  return {R"({"model_type": "dbrx", "d_model": 256, "n_layers": 2, "n_heads": 2, "vocab_size": 40, "max_seq_len": 512,
-              "attn_config": {"kv_n_heads": 1, "rope_theta": 5e5, "clip_qkv": 8},
-              "ffn_config": {"ffn_hidden_size": 80, "moe_num_experts": 3, "moe_top_k": 2}})",
-          "dbrx",
-          "context_length=512 embedding_length=256 attention.head_count=2 attention.head_count_kv=1 block_count=2 "
-          "attention.layer_norm_epsilon=1e-5 attention.clamp_kqv=8. rope.freq_base=5e5 feed_forward_length=80 "
-          "expert_count=3 expert_used_count=2"};
-}
-const std::string kSharedJson =
-    R"("intermediate_size": 96, "moe_intermediate_size": 80, "n_routed_experts": 3, "n_shared_experts": 1,
-       "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.5,)";
-const std::string kShared =
-    "feed_forward_length=96 leading_dense_block_count=1 expert_shared_count=1 expert_weights_scale=2.5 ";
 Family Glm() {
-  return {"{" + kGroupedJson + kSharedJson +
-              R"("model_type": "glm4_moe", "attention_bias": true, "use_qk_norm": true, "norm_topk_prob": true,
-                 "partial_rotary_factor": 0.5})",
-          "glm4moe", kGrouped + kExperts + kShared + "rope.dimension_count=64 expert_weights_norm=true"};
-}
-Family GptOss() {
-  return {"{" + kGroupedJson +
-              R"("model_type": "gpt_oss", "num_local_experts": 3, "intermediate_size": 96, "sliding_window": 64,
-                 "rope_scaling": {"rope_type": "yarn", "factor": 32, "original_max_position_embeddings": 128,
-                                  "truncate": false}})",
-          "gpt-oss",
-          kGrouped +
-              "expert_count=3 expert_used_count=2 expert_feed_forward_length=96 attention.sliding_window=64 "
-              "rope.scaling.type=yarn rope.scaling.factor=32. rope.scaling.original_context_length=128"};
-}
-Family MiniMax() {
-  return {"{" + kGroupedJson +
-              R"("model_type": "minimax_m2", "num_local_experts": 3, "intermediate_size": 80, "rotary_dim": 64})",
-          "minimax-m2", kGrouped + kExperts + "rope.dimension_count=64 expert_gating_func=2"};
-}
-const std::string kLatentJson =
-    R"("q_lora_rank": 32, "kv_lora_rank": 64, "qk_nope_head_dim": 64, "qk_rope_head_dim": 16, "v_head_dim": 128,)";
-const std::string kLatent =
-    "attention.q_lora_rank=32 attention.kv_lora_rank=64 rope.dimension_count=16 expert_gating_func=2 "
-    "expert_weights_norm=true ";
-Family DeepSeekOfOneTensor() {
-  return {"{" + kShapeJson + kSharedJson + kLatentJson + R"("model_type": "deepseek_v3", "norm_topk_prob": true})",
-          "deepseek2",
-          kShape + kExperts + kShared + kLatent +
-              "attention.head_count_kv=2 attention.key_length=80 attention.value_length=128"};
-}
-
-Family DeepSeekOfHalves() {
-  Family family = DeepSeekOfOneTensor();
-  family.keys = kShape + kExperts + kShared + kLatent +
-                "attention.head_count_kv=1 attention.key_length=80 attention.value_length=64 "
-                "attention.key_length_mla=80 attention.value_length_mla=128";
+  Family family = TinyFamily("glm-4.5-air");
+  family.config["use_qk_norm"] = true;  // as the larger GLM-4.5
   return family;
 }
+// kv_b_proj is one tensor, as in the first files of the family.
+Family DeepSeekOfOneTensor() {
+  Family family = TinyFamily("deepseek-v2");
+  family.config["topk_method"] = "greedy";  // three experts are one group
+  return family;
+}
+Family DeepSeekOfHalves() { return TinyFamily("deepseek-v3"); }
 
 // The converters' names, for those of published checkpoints.
 const std::map<std::string, std::string> kNames = {
@@ -281,23 +204,8 @@ class GgufSegment : public ::testing::Test {
  protected:
   GgufSegment() { dir_.Write("tokenizer.json", "{}"); }  // these files have none
 
-  static weights::ModelSpec Spec(const Family& family) { return checkpoint::ParseModelSpec(family.config, "").value(); }
-
-  void AddKeys(const Family& family, GgufBuilder* builder) const {
-    builder->Text("general.architecture", family.architecture);
-    for (const std::string& pair : std::vector<std::string>(absl::StrSplit(family.keys, ' ', absl::SkipWhitespace()))) {
-      const std::vector<std::string> parts = absl::StrSplit(pair, '=');
-      const std::string key = family.architecture + "." + parts[0];
-      if (parts[1] == "true") {
-        builder->Flag(key, true);
-      } else if (uint32_t whole = 0; absl::SimpleAtoi(parts[1], &whole)) {
-        builder->Integer(key, whole);
-      } else if (parts[1] == "yarn") {
-        builder->Text(key, parts[1]);
-      } else {
-        builder->Float(key, std::stof(parts[1]));
-      }
-    }
+  static weights::ModelSpec Spec(const Family& family) {
+    return checkpoint::ParseModelSpec(family.config.dump(), "").value();
   }
 
   static void AddTensor(const std::string& name, const Tensor& tensor, GgufBuilder* builder) {
@@ -308,7 +216,7 @@ class GgufSegment : public ::testing::Test {
 
   absl::StatusOr<checkpoint::Checkpoint> OpenGguf(const Family& family, const Tensors& tensors) {
     GgufBuilder builder;
-    AddKeys(family, &builder);
+    AddMetadata(family, &builder);
     for (const auto& [name, tensor] : tensors) AddTensor(name, tensor, &builder);
     return checkpoint::Checkpoint::Open(dir_.Write("model.gguf", builder.Build()));
   }
@@ -341,14 +249,14 @@ class GgufSegment : public ::testing::Test {
   testing::TempDir dir_;
 };
 
-TEST_F(GgufSegment, Mixtral) { ExpectSameSegment(Mixtral()); }
-TEST_F(GgufSegment, LlamaWithATiedHead) { ExpectSameSegment(TiedLlama()); }
-TEST_F(GgufSegment, Qwen2Moe) { ExpectSameSegment(Qwen2()); }
-TEST_F(GgufSegment, Qwen3Moe) { ExpectSameSegment(Qwen3()); }
-TEST_F(GgufSegment, Dbrx) { ExpectSameSegment(Dbrx()); }
+TEST_F(GgufSegment, Mixtral) { ExpectSameSegment(TinyFamily("mixtral-8x7b")); }
+TEST_F(GgufSegment, LlamaWithATiedHead) { ExpectSameSegment(TinyFamily("llama-3.2-3b")); }
+TEST_F(GgufSegment, Qwen2Moe) { ExpectSameSegment(TinyFamily("qwen2-57b")); }
+TEST_F(GgufSegment, Qwen3Moe) { ExpectSameSegment(TinyFamily("qwen3-235b")); }
+TEST_F(GgufSegment, Dbrx) { ExpectSameSegment(TinyFamily("dbrx")); }
 TEST_F(GgufSegment, Glm4Moe) { ExpectSameSegment(Glm()); }
-TEST_F(GgufSegment, GptOss) { ExpectSameSegment(GptOss()); }
-TEST_F(GgufSegment, MiniMaxM2) { ExpectSameSegment(MiniMax()); }
+TEST_F(GgufSegment, GptOss) { ExpectSameSegment(TinyFamily("gpt-oss-20b")); }
+TEST_F(GgufSegment, MiniMaxM2) { ExpectSameSegment(TinyFamily("minimax-m2")); }
 TEST_F(GgufSegment, DeepSeekWithKeysAndValuesInOneTensor) { ExpectSameSegment(DeepSeekOfOneTensor()); }
 
 // A weight in MXFP4 as gpt-oss is published: bytes of two neighbouring inputs, and the scales of 32.
@@ -379,7 +287,7 @@ Tensor InBlocks(const CodesAndScales& weight, int64_t first, int64_t step) {
 }
 
 TEST_F(GgufSegment, GptOssWithExpertsInMxfp4) {
-  const Family family = GptOss();
+  const Family family = TinyFamily("gpt-oss-20b");
   RandomCheckpoint random(Spec(family), false);
   const weights::ModelSpec& spec = random.spec();
   Tensors tensors = Convert(random, family.architecture);
@@ -404,7 +312,7 @@ TEST_F(GgufSegment, GptOssWithExpertsInMxfp4) {
 }
 
 TEST_F(GgufSegment, GatesAndUpsAndTheirBiasesInOneTensor) {
-  ExpectSameSegment(GptOss(), [](Tensors& tensors) {
+  ExpectSameSegment(TinyFamily("gpt-oss-20b"), [](Tensors& tensors) {
     for (const std::string block : {"blk.0.", "blk.1."}) {
       for (const std::string kind : {"_exps.weight", "_exps.bias"}) {
         const Tensor gate = tensors.extract(block + "ffn_gate" + kind).mapped();
@@ -442,8 +350,11 @@ void SplitLatents(const weights::ModelSpec& spec, Tensors& tensors) {
 }
 
 TEST_F(GgufSegment, DeepSeekWithKeysAndValuesApart) {
-  const Family family = DeepSeekOfHalves();
-  ExpectSameSegment(family, [&](Tensors& tensors) { SplitLatents(Spec(family), tensors); });
+  for (const char* model : {"deepseek-v3", "deepseek-v2-lite", "kimi-k2"}) {
+    SCOPED_TRACE(model);
+    const Family family = TinyFamily(model);
+    ExpectSameSegment(family, [&](Tensors& tensors) { SplitLatents(Spec(family), tensors); });
+  }
 }
 
 // Forks write both.
@@ -490,8 +401,8 @@ TEST_F(GgufSegment, LatentsInBlocksAreRoundedToF16) {
     Tensors tensors = Convert(random, family.architecture);
     if (halves) SplitLatents(random.spec(), tensors);
     GgufBuilder in_blocks, rounded;
-    AddKeys(family, &in_blocks);
-    AddKeys(family, &rounded);
+    AddMetadata(family, &in_blocks);
+    AddMetadata(family, &rounded);
     for (auto& [name, tensor] : tensors) {
       if (!absl::StrContains(name, "_b.weight") || absl::StrContains(name, "attn_q_b")) {
         AddTensor(name, tensor, &in_blocks);
@@ -545,7 +456,7 @@ TEST_F(GgufSegment, HalfOfLatentsIsMissing) {
 
 // As the first files of Mixtral.
 TEST_F(GgufSegment, ATensorForEachExpert) {
-  ExpectSameSegment(Mixtral(), [](Tensors& tensors) {
+  ExpectSameSegment(TinyFamily("mixtral-8x7b"), [](Tensors& tensors) {
     for (const std::string block : {"blk.0.", "blk.1."}) {
       for (const std::string matrix : {"ffn_gate", "ffn_up", "ffn_down"}) {
         const Tensor stack = tensors.extract(block + matrix + "_exps.weight").mapped();
@@ -561,7 +472,8 @@ TEST_F(GgufSegment, ATensorForEachExpert) {
 
 TEST_F(GgufSegment, LayersOfMultiTokenPredictionStayBehind) {
   Family family = Glm();
-  family.keys = absl::StrReplaceAll(family.keys, {{"block_count=2", "block_count=3"}}) + " nextn_predict_layers=1";
+  family.keys["block_count"] = "3";
+  family.keys["nextn_predict_layers"] = "1";
   const RandomCheckpoint random(Spec(family), false);
   Tensors tensors = Convert(random, family.architecture);
   tensors["blk.2.nextn.eh_proj.weight"] = {"BF16", {192, 384}, std::string(192 * 384 * 2, '\0')};
@@ -576,11 +488,11 @@ TEST_F(GgufSegment, LayersOfMultiTokenPredictionStayBehind) {
 }
 
 TEST_F(GgufSegment, SplitFilesAndADirectory) {
-  const Family family = Qwen3();
+  const Family family = TinyFamily("qwen3-235b");
   const RandomCheckpoint random(Spec(family), false);
   const Tensors tensors = Convert(random, family.architecture);
   GgufBuilder parts[3];
-  AddKeys(family, &parts[0]);
+  AddMetadata(family, &parts[0]);
   for (uint32_t i = 0; i < 3; ++i) {
     parts[i]
         .Integer("split.no", i)
@@ -599,12 +511,12 @@ TEST_F(GgufSegment, SplitFilesAndADirectory) {
 }
 
 TEST_F(GgufSegment, FingerprintFollowsTheHeader) {
-  Family family = Qwen3();
+  Family family = TinyFamily("qwen3-235b");
   const Tensors tensors = Convert(RandomCheckpoint(Spec(family), false), family.architecture);
   const auto first = OpenGguf(family, tensors);
   ASSERT_TRUE(first.ok()) << first.status();
   const auto time = std::filesystem::last_write_time(dir_.path() + "/model.gguf");
-  family.keys += " unused=5";
+  family.keys["unused"] = "5";
   ASSERT_TRUE(OpenGguf(family, tensors).ok());
   std::filesystem::last_write_time(dir_.path() + "/model.gguf", time);
   const auto second = checkpoint::Checkpoint::Open(dir_.path() + "/model.gguf");
@@ -613,7 +525,7 @@ TEST_F(GgufSegment, FingerprintFollowsTheHeader) {
 }
 
 TEST_F(GgufSegment, RefusesByTensor) {
-  const Family family = Qwen3();
+  const Family family = TinyFamily("qwen3-235b");
   const Tensors tensors = Convert(RandomCheckpoint(Spec(family), false), family.architecture);
   const auto error = [&](const std::string& name, const Tensor& tensor) {
     Tensors changed = tensors;
@@ -628,22 +540,22 @@ TEST_F(GgufSegment, RefusesByTensor) {
   ExpectError(error("blk.1.ffn_gate_exps.weight", vector), kInvalid,
               {"'blk.1.ffn_gate_exps.weight'", "shape [192], expected [3, rows, columns]"});
   ExpectError(error("blk.1.ffn_gate.0.weight", vector), kInvalid, {"mlp.experts.0.gate_proj.weight twice"});
-  const Tensor query = {"F32", {256, 192}, std::string(256 * 192 * 4, '\0')};
+  const Tensor query = {"F32", {384, 192}, std::string(384 * 192 * 4, '\0')};
   ExpectError(error("blk.1.attn_q.weight", query), absl::StatusCode::kUnimplemented,
               {"model.gguf: tensor 'blk.1.attn_q.weight': type F32", "--outtype bf16"});
 }
 
 // The second type is a fallback of quantisers for widths that 256 does not divide.
 TEST_F(GgufSegment, RefusesTypesWithoutKernels) {
-  const Family family = Qwen3();
+  const Family family = TinyFamily("qwen3-235b");
   GgufBuilder builder;
-  AddKeys(family, &builder);
+  AddMetadata(family, &builder);
   for (const auto& [name, tensor] : Convert(RandomCheckpoint(Spec(family), false), family.architecture)) {
     constexpr uint32_t kQ5_1 = 7;
     if (!absl::StrContains(name, "attn_q.")) {
       AddTensor(name, tensor, &builder);
     } else {
-      builder.Tensor(name, kQ5_1, {192, 256}, std::string(192 * 256 / 32 * 24, '\0'));
+      builder.Tensor(name, kQ5_1, {192, 384}, std::string(192 * 384 / 32 * 24, '\0'));
     }
   }
   ExpectError(checkpoint::Checkpoint::Open(dir_.Write("m.gguf", builder.Build())).status(),
