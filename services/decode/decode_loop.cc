@@ -225,8 +225,9 @@ void DecodeLoop::Admit() {
   }
 }
 
-// Returns at most max_batch sequences, which have pages for all their next rows; the others skip this step. Goes from the oldest to the
-// youngest, and the table takes pages from the youngest, so no sequence loses pages after it was selected.
+// Returns at most max_batch sequences, which have pages for all their next rows; the others skip this step. Goes from
+// the oldest to the youngest, and the table takes pages from the youngest, so no sequence loses pages after it was
+// selected.
 Batch DecodeLoop::MakeRoom() {
   Batch batch;
   for (const auto& sequence : running_) {

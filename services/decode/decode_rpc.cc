@@ -128,10 +128,9 @@ absl::Status DecodeRpc::Constrain(grpc::ServerContext& context, std::span<const 
                                   Continuation& next) const {
   if (next.sampling.constraint.kind == Constraint::Kind::kNone) return absl::OkStatus();
   if (next.index > tokens.size()) return absl::InvalidArgumentError("index is above the number of tokens");
-  MOE_ASSIGN_OR_RETURN(next.constraint,
-                       text::grammar::Resume(*grammars_, next.sampling.constraint, next.stop_ids,
-                                             tokens.last(static_cast<size_t>(next.index)),
-                                             [&context] { return CallStatus(context); }));
+  MOE_ASSIGN_OR_RETURN(next.constraint, text::grammar::Resume(*grammars_, next.sampling.constraint, next.stop_ids,
+                                                              tokens.last(static_cast<size_t>(next.index)),
+                                                              [&context] { return CallStatus(context); }));
   return absl::OkStatus();
 }
 

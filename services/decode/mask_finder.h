@@ -41,8 +41,7 @@ class MaskFinder {
   };
 
   // `on_done` is called in a thread of the finder's after each search. All must outlive the finder.
-  MaskFinder(DecodeMetrics& metrics, std::function<void()> on_done)
-      : metrics_(metrics), on_done_(std::move(on_done)) {}
+  MaskFinder(DecodeMetrics& metrics, std::function<void()> on_done) : metrics_(metrics), on_done_(std::move(on_done)) {}
 
   // `dear`: see Search::is_dear. The constraint must not be used before the search is done.
   std::unique_ptr<Search> Find(std::shared_ptr<text::grammar::TokenConstraint> constraint, bool dear);

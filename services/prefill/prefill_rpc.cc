@@ -153,8 +153,7 @@ void PrefillRpc::BetweenPrompts() {
 }
 
 // Before the turn: it delays no other prompt.
-absl::Status PrefillRpc::Constrain(grpc::ServerContext& context, const v1::RunRequest& request,
-                                   PrefillJob& job) const {
+absl::Status PrefillRpc::Constrain(grpc::ServerContext& context, const v1::RunRequest& request, PrefillJob& job) const {
   if (job.sampling.constraint.kind == Constraint::Kind::kNone || job.score_top) return absl::OkStatus();
   if (job.prompt_tokens < 0 || job.prompt_tokens > std::ssize(job.token_ids)) {
     return absl::InvalidArgumentError("prompt_tokens is above the number of tokens");

@@ -61,8 +61,8 @@ class Matcher {
   // others. INVALID_ARGUMENT: the text nests deeper than limits.h allows.
   Configuration Compact(Configuration current);
 
-  // INVALID_ARGUMENT: positions, configurations or steps reached a limit of limits.h. RESOURCE_EXHAUSTED: the effort was
-  // spent; the matcher goes on after the next Begin.
+  // INVALID_ARGUMENT: positions, configurations or steps reached a limit of limits.h. RESOURCE_EXHAUSTED: the effort
+  // was spent; the matcher goes on after the next Begin.
   const absl::Status& status() const { return status_; }
   // The steps that follow are counted from 0, and bound by `effort`, whose flag must outlive them.
   void Begin(const Effort& effort);

@@ -37,9 +37,9 @@ class TokenConstraint {
   TokenConstraint(std::shared_ptr<VocabularyGrammar> grammar, std::span<const int32_t> stop_ids);
 
   // The tokens that may follow; valid until the next call. A text that may end here, but has no stop id to end it with,
-  // may have an empty mask. INVALID_ARGUMENT: the grammar is too ambiguous, the text nests too deep, or the masks of the
-  // request take too many steps in all (limits.h). RESOURCE_EXHAUSTED: `effort` was spent. The next call repeats little
-  // of the work.
+  // may have an empty mask. INVALID_ARGUMENT: the grammar is too ambiguous, the text nests too deep, or the masks of
+  // the request take too many steps in all (limits.h). RESOURCE_EXHAUSTED: `effort` was spent. The next call repeats
+  // little of the work.
   absl::StatusOr<const TokenMask*> Mask(const Effort& effort = {});
   // That the last call of Mask or Advance took.
   int64_t steps() const { return steps_; }
@@ -72,7 +72,7 @@ class TokenConstraint {
   bool finished_ = false;
   int64_t tokens_ = 0;  // of the text
   int64_t steps_ = 0;
-  int64_t steps_so_far_ = 0;  // of all calls
+  int64_t steps_so_far_ = 0;                                         // of all calls
   std::deque<std::pair<Matcher::Configuration, TokenMask>> recent_;  // masks after to_strip_ became 0
   TokenMask first_;
 };

@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
-#include "common/inference/types.h"
 #include "common/base/work_lane.h"
+#include "common/inference/types.h"
 #include "common/text/grammar/token_constraint.h"
 #include "common/text/tokenizer.h"
 
@@ -31,8 +31,8 @@ class VocabularyGrammars {
   // Called every few milliseconds of a wait or of work. An error ends it.
   using Check = std::function<absl::Status()>;
 
-  // Compiles in some milliseconds. The first constraint of the process takes a second, and the largest ones wait for the
-  // lane of InBackground. Errors of CompileConstraint, of `load` and of `check`.
+  // Compiles in some milliseconds. The first constraint of the process takes a second, and the largest ones wait for
+  // the lane of InBackground. Errors of CompileConstraint, of `load` and of `check`.
   absl::StatusOr<std::shared_ptr<VocabularyGrammar>> Get(const Constraint& constraint, const Check& check);
 
   // Runs `work` in the one thread for constraints that take long, which stands back for others. `check`: until then.

@@ -224,8 +224,8 @@ absl::StatusOr<text::Chat> ReadAnthropicChat(const json& request, std::string_vi
   return chat;
 }
 
-absl::StatusOr<MessagesRequest> ReadMessagesRequest(std::string_view body, const ServedModel& model, ConstraintCheck& constraints,
-                                                    const CancelCheck& check) {
+absl::StatusOr<MessagesRequest> ReadMessagesRequest(std::string_view body, const ServedModel& model,
+                                                    ConstraintCheck& constraints, const CancelCheck& check) {
   MOE_ASSIGN_OR_RETURN(const json parsed, ParseRequest(body, model));
   absl::Status status;
   JsonFields fields(parsed, "", &status);
@@ -240,7 +240,8 @@ absl::StatusOr<MessagesRequest> ReadMessagesRequest(std::string_view body, const
   MOE_ASSIGN_OR_RETURN(const text::Chat chat, ReadAnthropicChat(parsed, body));
   request.chat.continues = !chat.messages.empty() && chat.messages.back().role == "assistant" &&
                            chat.messages.back().tool_calls.empty() && !chat.messages.back().content.empty();
-  MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), /*choices=*/1, model, constraints, check, request.chat));
+  MOE_RETURN_IF_ERROR(
+      SetPrompt(chat, choice, std::move(input), /*choices=*/1, model, constraints, check, request.chat));
   return request;
 }
 

@@ -22,7 +22,7 @@ ToolChoice ReadAnthropicToolChoice(text::JsonFields& fields);
 absl::StatusOr<text::Chat> ReadAnthropicChat(const nlohmann::json& request, std::string_view body);
 
 // POST /v1/messages.
-absl::StatusOr<MessagesRequest> ReadMessagesRequest(std::string_view body, const ServedModel& model, ConstraintCheck& constraints,
-                                                    const CancelCheck& check);
+absl::StatusOr<MessagesRequest> ReadMessagesRequest(std::string_view body, const ServedModel& model,
+                                                    ConstraintCheck& constraints, const CancelCheck& check);
 
 }  // namespace moestro::router

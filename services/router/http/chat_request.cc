@@ -106,8 +106,8 @@ absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedM
   MOE_RETURN_IF_ERROR(CheckModelName(request.model, model));
   MOE_ASSIGN_OR_RETURN(const text::Chat chat, ReadChat(parsed, body));
   const ToolChoice choice = ReadChatToolChoice(fields);  // without an error: ReadChat has read it, too
-  MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), static_cast<size_t>(n), model, constraints, check,
-                                request));
+  MOE_RETURN_IF_ERROR(
+      SetPrompt(chat, choice, std::move(input), static_cast<size_t>(n), model, constraints, check, request));
   return request;
 }
 

@@ -128,8 +128,8 @@ absl::StatusOr<text::Chat> ReadResponsesChat(const json& request, std::string_vi
   return chat;
 }
 
-absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const ServedModel& model, ConstraintCheck& constraints,
-                                                    const CancelCheck& check) {
+absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const ServedModel& model,
+                                                 ConstraintCheck& constraints, const CancelCheck& check) {
   MOE_ASSIGN_OR_RETURN(const json parsed, ParseRequest(body, model));
   absl::Status status;
   JsonFields fields(parsed, "", &status);

@@ -15,7 +15,7 @@ namespace moestro::router {
 absl::StatusOr<text::Chat> ReadResponsesChat(const nlohmann::json& request, std::string_view body);
 
 // Errors as ReadChatRequest.
-absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const ServedModel& model, ConstraintCheck& constraints,
-                                                    const CancelCheck& check);
+absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const ServedModel& model,
+                                                 ConstraintCheck& constraints, const CancelCheck& check);
 
 }  // namespace moestro::router

@@ -224,9 +224,10 @@ absl::StatusOr<std::string> TaggedArguments(const Function& function, const TagS
     const bool is_required = std::ranges::find(required, ordered_json(key)) != required.end();
     absl::StrAppend(&arguments, " (", argument, is_required ? ")" : ")?");
     if (arguments.size() > text::grammar::kMaxConstraintBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tools: what function ", QuotedJson(function.name), " allows takes more than ",
-          text::grammar::kMaxConstraintBytes, " bytes, as each of its properties repeats the definitions of its schema"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tools: what function ", QuotedJson(function.name), " allows takes more than ",
+                       text::grammar::kMaxConstraintBytes,
+                       " bytes, as each of its properties repeats the definitions of its schema"));
     }
   }
   return arguments;
@@ -238,8 +239,7 @@ std::string JsonCall(const Function& function, const char* key) {
              Json(function.schema), Literal("}"));
 }
 
-absl::StatusOr<std::string> CallOf(const OutputFormat& format, const Function& function,
-                                   ConstraintCheck& constraints) {
+absl::StatusOr<std::string> CallOf(const OutputFormat& format, const Function& function, ConstraintCheck& constraints) {
   const std::string& name = function.name;
   const std::string line = Literal("\n");
   switch (format.calls) {

@@ -104,8 +104,8 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
                                               running_.Begin(call.tenant->name(), request_id, call.cancel));
                          running.emplace(std::move(entry));
                          constraint_field = input.constraint_field;
-                         auto prepared = PrepareGenerate(input, *model, LimitsOf(*call.tenant), request_id, random_(),
-                                                         call.check);
+                         auto prepared =
+                             PrepareGenerate(input, *model, LimitsOf(*call.tenant), request_id, random_(), call.check);
                          if (prepared.ok()) followed = quick.Compile(prepared->sampling.constraint);
                          return prepared;
                        }));

@@ -42,7 +42,8 @@ class ConstraintCheck {
   // A budget that refuses what it does not suffice for. `check` is called from time to time; its error ends the work.
   static ConstraintCheck Whole(KnownConstraints& known, const std::function<absl::Status()>& check);
 
-  // INVALID_ARGUMENT: the constraint cannot be followed. RESOURCE_EXHAUSTED: the quick budget is spent. Errors of check.
+  // INVALID_ARGUMENT: the constraint cannot be followed. RESOURCE_EXHAUSTED: the quick budget is spent. Errors of
+  // check.
   absl::Status Compile(const Constraint& constraint);
   // For work on the texts of constraints, in the budget's steps (budget.h).
   absl::Status Spend(int64_t steps) { return budget_.Spend(steps); }

@@ -7,8 +7,8 @@
 
 #include "common/text/grammar/vocabulary_grammars.h"
 #include "tests/services/decode/decode_fixture.h"
-#include "tests/support/dear_grammar.h"
 #include "tests/services/router/tiny_tokenizer.h"
+#include "tests/support/dear_grammar.h"
 
 namespace moestro::decode {
 namespace {
@@ -29,8 +29,9 @@ class ConstrainedLoopTest : public ::testing::Test {
             .max_tokens = 100,
             .sampling = {.temperature = 2, .seed = 5},
             .stop_ids = stop_ids,
-            .constraint = text::grammar::Resume(grammars_, constraint, stop_ids, generated, [] { return absl::OkStatus(); })
-                              .value()};
+            .constraint = text::grammar::Resume(grammars_, constraint, stop_ids, generated, [] {
+                            return absl::OkStatus();
+                          }).value()};
   }
   static std::string Text(const std::vector<int32_t>& ids) { return {ids.begin(), ids.end()}; }
 

@@ -112,9 +112,9 @@ TEST(HostileTest, AMaskHasABudget) {
 class DearMasksTest : public testing::Test {
  protected:
   const std::unique_ptr<const Tokenizer> tokenizer_ = PublishedTokenizer("qwen");
-  const std::shared_ptr<VocabularyGrammar> grammar_ = std::make_shared<VocabularyGrammar>(
-      CompileAlone({Kind::kGrammar, DearGrammar()}).value(),
-      std::make_shared<const TokenTrie>(*tokenizer_, tokenizer_->size()));
+  const std::shared_ptr<VocabularyGrammar> grammar_ =
+      std::make_shared<VocabularyGrammar>(CompileAlone({Kind::kGrammar, DearGrammar()}).value(),
+                                          std::make_shared<const TokenTrie>(*tokenizer_, tokenizer_->size()));
   int32_t token_ = 0;  // of one letter
 
   void SetUp() override {

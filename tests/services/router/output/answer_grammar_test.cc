@@ -149,8 +149,8 @@ TEST_P(AnswerGrammarTest, RandomTextsMayCall) {
     size_t called = 0, answered = 0;
     for (uint64_t seed = 0; seed < 80; ++seed) {
       const bool open = seed % 3 == 0 && model_.format.thinks;
-      const auto constraint = Calls(
-          model_.format, {.tools = kTools, .names = {"move"}, .reasoning_open = open, .otherwise = otherwise});
+      const auto constraint =
+          Calls(model_.format, {.tools = kTools, .names = {"move"}, .reasoning_open = open, .otherwise = otherwise});
       ASSERT_TRUE(constraint.ok()) << constraint.status();
       const std::string text = RandomText(*constraint, seed);
       SCOPED_TRACE(text);
@@ -256,7 +256,8 @@ TEST(ConstrainToCallsTest, ErrorsNameTheField) {
 std::string ManyProperties(int properties, size_t definition_bytes) {
   std::string members;
   for (int i = 0; i < properties; ++i) {
-    absl::StrAppend(&members, i == 0 ? "" : ",", "\"p", i, "\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/d\"}}");
+    absl::StrAppend(&members, i == 0 ? "" : ",", "\"p", i,
+                    "\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/d\"}}");
   }
   return absl::StrCat(R"([{"function":{"name":"a","parameters":{"type":"object","properties":{)", members,
                       R"(},"$defs":{"d":{"const":")", std::string(definition_bytes, 'x'), R"("}}}}}])");
@@ -266,7 +267,8 @@ TEST(ConstrainToCallsTest, CopiesOfDefinitionsAreBounded) {
   constexpr CallSyntax kTagged[] = {CallSyntax::kQwenCoder, CallSyntax::kGlm, CallSyntax::kMiniMax};
   for (const CallSyntax calls : kTagged) {
     EXPECT_EQ(Error(calls, ManyProperties(4, 50'000)), "");
-    EXPECT_THAT(Error(calls, ManyProperties(6, 50'000)), AllOf(HasSubstr("\"a\""), HasSubstr("more than 262144 bytes")));
+    EXPECT_THAT(Error(calls, ManyProperties(6, 50'000)),
+                AllOf(HasSubstr("\"a\""), HasSubstr("more than 262144 bytes")));
     // Without the bound 25 MB would be made, and refused then.
     EXPECT_THAT(Error(calls, ManyProperties(500, 50'000)), HasSubstr("more than 262144 bytes"));
   }
