@@ -178,8 +178,11 @@ absl::Status Batches::RunOne(const std::string& id, Line& line) {
 
 absl::Status Batches::Answer(const std::string& id, const batch::RequestFile& file, batch::Journal& journal,
                              Line& line) {
+  if (const size_t suspects = journal.Suspects().size(); suspects > 0) {
+    LogWarning("{}: a router ended while {} of its requests were under way; they run first, each alone", id, suspects);
+  }
   const std::unique_ptr<batch::Executor> executor = make_executor_(Copy(id).tenant);
-  batch::BatchRun run(file, journal, *executor, {.in_flight = limits_.in_flight});
+  batch::BatchRun run(file, journal, *executor, {.in_flight = limits_.in_flight, .alone = &alone_});
   {
     MutexLock lock(mutex_);
     const BatchStatus status = batches_.at(id).status;

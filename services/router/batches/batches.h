@@ -100,6 +100,7 @@ class Batches {
   const FileStore::Random random_;
   int lock_ = -1;         // of the folder
   RecordFolder records_;  // whose data are the journals
+  Mutex alone_;           // RunOptions::alone
   mutable Mutex mutex_;
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -110,6 +110,15 @@ class BatchesTest : public ::testing::Test {
         [this](const std::string&) { return std::make_unique<FakeExecutor>(gate_, sent_); }, random);
     ASSERT_TRUE(batches_->Start().ok());
   }
+  // The process is killed now: the next one finds what is on disk.
+  void KillAndRestart() {
+    const std::string killed = folder_ + ".killed";
+    std::filesystem::copy(folder_, killed, std::filesystem::copy_options::recursive);
+    Stop();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::rename(killed, folder_);
+    Restart();
+  }
   void Stop() {
     if (batches_) batches_->Stop();
     batches_.reset();
@@ -283,6 +292,27 @@ TEST_F(BatchesTest, ARestartGoesOnWithWhatIsMissing) {
   Restart();
   EXPECT_EQ(Get(id).ToJson(), batch.ToJson());
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/batches/" + id + ".journal"));
+}
+
+TEST_F(BatchesTest, ARequestThatKillsTheRouterFails) {
+  limits_.in_flight = 3;
+  Restart();
+  const std::string id = Create(Line("pill") + Line("b") + Line("c") + Line("d"));
+  const auto under_way = [&](int requests) {
+    WaitFor(id, [&](const BatchRecord&) { return sent_ == requests; });
+    sent_ = 0;
+  };
+  under_way(3);
+  for (int deaths = 1; deaths <= 2; ++deaths) {
+    KillAndRestart();
+    under_way(1);  // the pill, alone
+  }
+  KillAndRestart();
+  gate_.Open(3);
+  const auto json = WaitForEnd(id).ToJson();
+  EXPECT_EQ(json["status"], "completed");
+  EXPECT_EQ(LinesOf(json["output_file_id"]), 3u);
+  EXPECT_THAT(Contents(json["error_file_id"]), AllOf(HasSubstr(R"("custom_id":"pill")"), HasSubstr("process_ended")));
 }
 
 TEST_F(BatchesTest, CancelKeepsWhatIsDone) {
