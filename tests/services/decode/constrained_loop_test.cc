@@ -78,6 +78,17 @@ TEST_F(ConstrainedLoopTest, NeighboursKeepTheirBits) {
   EXPECT_EQ(Collect(*constrained).ids.size(), 60u);
 }
 
+// Masks are computed beside the step, which may not sample before them.
+TEST_F(ConstrainedLoopTest, AStepWaitsForItsMasksWhoeverElseIsInIt) {
+  node_.gate.SetClosed(true);
+  const auto free = Prompt({60, 70, 80}, {.max_tokens = 60});  // from the first step on, and for longer
+  const auto constrained = Prompt(prompt_, Next(Regex("[a-z]{20}")));
+  node_.gate.SetClosed(false);
+  EXPECT_EQ(Collect(*constrained).ids.size(), 20u);
+  EXPECT_EQ(Collect(*free).ids.size(), 60u);
+  EXPECT_GT(node_.metrics.mask_wait_seconds.Value(), 0);
+}
+
 TEST_F(ConstrainedLoopTest, LogprobsAreThoseOfTheModel) {
   // What the model says of a token does not change when the token is forced.
   const DecodeOutcome outcome = Collect(*Prompt(prompt_, Next(Regex("x"))));
