@@ -66,12 +66,13 @@ bool IsApiKey(std::string_view text) {
              text, [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_'; });
 }
 
-absl::StatusOr<KeyHash> HashApiKey(std::string_view key) {
-  KeyHash hash;
-  MOE_RETURN_IF_ERROR(FillRandom(hash.salt));
-  hash.digest = Digest(hash.salt, key);
-  return hash;
+absl::StatusOr<Salt> NewSalt() {
+  Salt salt{};
+  MOE_RETURN_IF_ERROR(FillRandom(salt));
+  return salt;
 }
+
+KeyHash HashApiKey(const Salt& salt, std::string_view key) { return {.salt = salt, .digest = Digest(salt, key)}; }
 
 bool Matches(const KeyHash& hash, std::string_view key) {
   const std::array<uint8_t, 32> digest = Digest(hash.salt, key);

@@ -1,7 +1,8 @@
 // API keys, and the hashes that stand for them in a file.
 //
 // A key has 192 random bits, so nobody can guess it, and a fast hash protects it as well as a slow one: a slow hash
-// protects passwords, which people choose. Each hash has its own salt, so equal keys do not show.
+// protects passwords, which people choose. The salt keeps hashes of several files from being attacked together. The
+// keys of one file may share it: equal ones do not occur, and one hash tells whether a key is among them.
 #pragma once
 
 #include <array>
@@ -13,9 +14,11 @@
 
 namespace moestro::access {
 
+using Salt = std::array<uint8_t, 16>;
+
 // SHA-256(salt || key).
 struct KeyHash {
-  std::array<uint8_t, 16> salt{};
+  Salt salt{};
   std::array<uint8_t, 32> digest{};
 };
 
@@ -25,8 +28,9 @@ absl::StatusOr<std::string> NewApiKey();
 // True if the text has the form of a key. All else cannot match any hash.
 bool IsApiKey(std::string_view text);
 
-// Hashes the key with a new random salt.
-absl::StatusOr<KeyHash> HashApiKey(std::string_view key);
+// INTERNAL as of NewApiKey.
+absl::StatusOr<Salt> NewSalt();
+KeyHash HashApiKey(const Salt& salt, std::string_view key);
 
 // The time does not depend on how much of the digest agrees.
 bool Matches(const KeyHash& hash, std::string_view key);

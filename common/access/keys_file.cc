@@ -226,7 +226,7 @@ std::string RealPath(const std::string& path) {
   return error ? path : real.string();
 }
 
-absl::Status Add(const std::string& link, const KeyEntry& entry) {
+absl::Status Add(const std::string& link, KeyEntry entry, std::string_view key) {
   MOE_RETURN_IF_ERROR(CheckName(entry.name));
   const std::string path = RealPath(link);
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -243,6 +243,8 @@ absl::Status Add(const std::string& link, const KeyEntry& entry) {
   if (std::ranges::find(file.keys, entry.name, &KeyEntry::name) != file.keys.end()) {
     return Wrong("has a key '", entry.name, "' already: choose another name, or remove its [[key]] first");
   }
+  MOE_ASSIGN_OR_RETURN(const Salt salt, file.keys.empty() ? NewSalt() : file.keys.front().hash.salt);
+  entry.hash = HashApiKey(salt, key);
   const std::string added = absl::StrCat(*text, "\n", FormatEntry(entry));
   MOE_RETURN_IF_ERROR(ParseKeysFile(added).status());
   return Replace(path, added);
@@ -294,6 +296,8 @@ absl::StatusOr<KeysFile> ReadKeysFile(const std::string& path) {
   return file;
 }
 
-absl::Status AddKey(const std::string& path, const KeyEntry& entry) { return Annotate(Add(path, entry), path); }
+absl::Status AddKey(const std::string& path, KeyEntry entry, std::string_view key) {
+  return Annotate(Add(path, std::move(entry), key), path);
+}
 
 }  // namespace moestro::access

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -68,7 +69,7 @@ struct KeysFile {
 inline constexpr char kAnonymous[] = "anonymous";  // everybody, if there is no file
 inline constexpr char kOperator[] = "operator";    // the user of the node
 
-// Every request compares its key with all of them.
+// Each has metrics of its own. A request hashes its key once for each salt of the file, and AddKey makes one.
 inline constexpr size_t kMaxKeys = 1024;
 
 // INVALID_ARGUMENT names the line, or the key and its setting, and the remedy.
@@ -78,9 +79,9 @@ absl::StatusOr<KeysFile> ParseKeysFile(const std::string& text);
 // may write to it, or it belongs to neither this user nor root. Errors begin with the path.
 absl::StatusOr<KeysFile> ReadKeysFile(const std::string& path);
 
-// Appends the entry to the file. Creates the file, for this user only and with a secret, if there is none. The file is
-// replaced as a whole, so a reader sees the old one or the new one. INVALID_ARGUMENT: the file has a key of that name,
-// or an error.
-absl::Status AddKey(const std::string& path, const KeyEntry& entry);
+// Appends the entry to the file, with the hash of `key` under the salt of the file's first key. Creates the file, for
+// this user only and with a secret, if there is none. The file is replaced as a whole, so a reader sees the old one or
+// the new one. INVALID_ARGUMENT: the file has a key of that name, or an error.
+absl::Status AddKey(const std::string& path, KeyEntry entry, std::string_view key);
 
 }  // namespace moestro::access

@@ -17,6 +17,8 @@ namespace {
 constexpr std::chrono::milliseconds kProgressInterval{200};
 // Tries of a request whose server has an error of its own.
 constexpr int kFewTries = 3;
+// Processes that ended while a request ran alone in them, before it fails. One may be killed for another reason.
+constexpr int kMostDeaths = 2;
 
 std::string LineId(const FileIdentity& file, size_t index) {
   return absl::StrFormat("batch_req_%016x%06x", file.checksum, index);
@@ -25,7 +27,11 @@ std::string LineId(const FileIdentity& file, size_t index) {
 }  // namespace
 
 BatchRun::BatchRun(const RequestFile& file, Journal& journal, Executor& executor, const RunOptions& options)
-    : file_(file), journal_(journal), executor_(executor), options_(options), before_(journal.counts()) {}
+    : file_(file), journal_(journal), executor_(executor), options_(options), before_(journal.counts()) {
+  if (options.alone == nullptr) return;
+  suspects_ = journal.Suspects();
+  std::ranges::reverse(suspects_);
+}
 
 absl::Status BatchRun::Run(const std::function<void(const Progress&)>& on_progress) {
   std::list<std::thread> threads;
@@ -81,29 +87,47 @@ Progress BatchRun::Now() const {
 }
 
 void BatchRun::Work() {
-  while (const std::optional<size_t> index = Next()) {
-    const absl::Status status = CatchExceptions([&] { return RunOne(*index); });
+  while (const std::optional<Turn> turn = Next()) {
+    const absl::Status status = CatchExceptions([&] { return RunOne(*turn); });
     if (!status.ok()) End(status);
+    if (!turn->alone) continue;
+    MutexLock lock(mutex_);
+    runs_alone_ = false;
+    changed_.notify_all();
   }
   MutexLock lock(mutex_);
   --working_;
   changed_.notify_all();
 }
 
-std::optional<size_t> BatchRun::Next() {
+std::optional<BatchRun::Turn> BatchRun::Next() {
   MutexLock lock(mutex_);
+  while (runs_alone_) changed_.wait(lock);
+  if (!ended_ && !suspects_.empty()) {
+    const Turn turn{.index = suspects_.back(), .alone = true};
+    suspects_.pop_back();
+    runs_alone_ = true;
+    return turn;
+  }
   while (!ended_ && next_ < file_.size()) {
     const size_t index = next_++;
-    if (!journal_.Has(index)) return index;
+    if (!journal_.Has(index)) return Turn{.index = index};
   }
   return std::nullopt;
 }
 
-absl::Status BatchRun::RunOne(size_t index) {
+absl::Status BatchRun::RunOne(const Turn& turn) {
+  const size_t index = turn.index;
   MOE_ASSIGN_OR_RETURN(const Request request, file_.Read(index));
+  if (turn.alone && journal_.DeathsOf(index).alone >= kMostDeaths) {
+    const Reply ended{.status = 500,
+                      .body = R"({"error": {"type": "server_error", "code": "process_ended", "message": )"
+                              R"("the server's process ended twice while this request ran alone"}})"};
+    return journal_.Append(index, ResultOf(request, LineId(file_.identity(), index), ended));
+  }
   const RandomWords random(index, request.custom_id);
   for (int tries = 1; !Ended(); ++tries) {
-    const Reply reply = executor_.Execute(request);
+    MOE_ASSIGN_OR_RETURN(const Reply reply, Try(turn, request));
     if (Ended()) break;
     const Verdict verdict = Judge(reply);
     if (verdict == Verdict::kRefused) {
@@ -120,6 +144,20 @@ absl::Status BatchRun::RunOne(size_t index) {
     return journal_.Append(index, ResultOf(request, LineId(file_.identity(), index), reply));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Reply> BatchRun::Try(const Turn& turn, const Request& request) {
+  if (options_.alone == nullptr) return executor_.Execute(request);
+  if (!turn.alone) return TryMarked(turn, request);
+  MutexLock alone(*options_.alone);
+  return TryMarked(turn, request);
+}
+
+absl::StatusOr<Reply> BatchRun::TryMarked(const Turn& turn, const Request& request) {
+  MOE_RETURN_IF_ERROR(journal_.Begin(turn.index, turn.alone));
+  Reply reply = executor_.Execute(request);
+  MOE_RETURN_IF_ERROR(journal_.Leave(turn.index, turn.alone));
+  return reply;
 }
 
 // Waits before the next try, or until the run ends.

@@ -8,8 +8,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/batch/journal.h"
 #include "common/batch/reply.h"
@@ -29,6 +31,11 @@ class Executor {
 struct RunOptions {
   int in_flight = 64;                // requests at once
   std::chrono::seconds patience{0};  // gives up if nothing at all was answered for this long; 0: never
+  // For an executor that computes in this process, which a request may end; that request would end the next process,
+  // too. What was under way when a process ended runs alone: before all others of its run, and while no other run with
+  // this mutex has one that runs alone. A request fails that was alone when a process ended, twice. So processes that
+  // are killed for another reason fail no requests that were under way. Null: no request ends this process.
+  Mutex* alone = nullptr;
 };
 
 struct Progress {
@@ -40,8 +47,8 @@ struct Progress {
   std::string waiting_for = {};     // what requests wait for before another try; empty: nothing
 };
 
-// Requests begin in the order of the file, and end in any. Each answer goes to the journal at once. What another try
-// may change is tried again (reply.h).
+// Requests begin in the order of the file, and end in any; RunOptions::alone has an exception. Each answer goes to the
+// journal at once. What another try may change is tried again (reply.h).
 class BatchRun {
  public:
   // All must outlive the run.
@@ -59,8 +66,14 @@ class BatchRun {
   using Clock = std::chrono::steady_clock;
 
   void Work();
-  absl::Status RunOne(size_t index);
-  std::optional<size_t> Next();
+  struct Turn {
+    size_t index = 0;  // of the request
+    bool alone = false;
+  };
+  std::optional<Turn> Next();
+  absl::Status RunOne(const Turn& turn);
+  absl::StatusOr<Reply> Try(const Turn& turn, const Request& request);
+  absl::StatusOr<Reply> TryMarked(const Turn& turn, const Request& request);
   bool Ended() const;
   void Wait(const Reply& reply, int tries, uint64_t random);
   void End(const absl::Status& status);
@@ -74,6 +87,8 @@ class BatchRun {
   const Clock::time_point begun_ = Clock::now();
   mutable Mutex mutex_;
   Condition changed_;
+  std::vector<size_t> suspects_ ABSL_GUARDED_BY(mutex_);  // that run alone, the last one next
+  bool runs_alone_ ABSL_GUARDED_BY(mutex_) = false;       // one of them
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   int working_ ABSL_GUARDED_BY(mutex_) = 0;
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // for another try

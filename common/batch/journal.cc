@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -58,14 +59,31 @@ std::optional<FileIdentity> ParseTitle(std::string_view line) {
   return identity;
 }
 
+struct MarkWord {
+  std::string_view word;
+  uint8_t Journal::Deaths::*count;
+  int by;  // if the process ends now
+};
+constexpr MarkWord kBegun{"begun", &Journal::Deaths::beside_others, 1};
+constexpr MarkWord kLeft{"left", &Journal::Deaths::beside_others, -1};
+constexpr MarkWord kBegunAlone{"begun-alone", &Journal::Deaths::alone, 1};
+constexpr MarkWord kLeftAlone{"left-alone", &Journal::Deaths::alone, -1};
+
+// A disk may have lost the mark that this one ends.
+void Count(const MarkWord& mark, Journal::Deaths& deaths) {
+  uint8_t& count = deaths.*mark.count;
+  count = static_cast<uint8_t>(std::clamp(count + mark.by, 0, UINT8_MAX));
+}
+
+std::string WithChecksum(const std::string& text) { return absl::StrFormat("%016x %s\n", Checksum(text), text); }
+
 std::string Record(size_t index, const Result& result) {
-  const std::string text =
-      absl::StrCat(index, result.ok ? " ok " : " failed ", result.generated_tokens, " ", result.line);
-  return absl::StrFormat("%016x %s\n", Checksum(text), text);
+  return WithChecksum(absl::StrCat(index, result.ok ? " ok " : " failed ", result.generated_tokens, " ", result.line));
 }
 
 struct Parsed {
   size_t index = 0;
+  const MarkWord* mark = nullptr;  // null: it is a result
   bool ok = false;
   uint64_t tokens = 0;
   std::string_view line;
@@ -87,7 +105,12 @@ std::optional<Parsed> ParseRecord(std::string_view record) {
   }
   Parsed parsed;
   if (!TakeNumber(record, parsed.index)) return std::nullopt;
+  for (const MarkWord* mark : {&kBegun, &kLeft, &kBegunAlone, &kLeftAlone}) {
+    if (record == mark->word) parsed.mark = mark;
+  }
+  if (parsed.mark != nullptr) return parsed;
   parsed.ok = record.starts_with("ok ");
+  if (!parsed.ok && !record.starts_with("failed ")) return std::nullopt;
   record.remove_prefix(parsed.ok ? 3 : 7);  // "failed "
   if (!TakeNumber(record, parsed.tokens)) return std::nullopt;
   parsed.line = record;
@@ -105,13 +128,13 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": another process works on this batch; wait for its end"));
   }
-  MOE_RETURN_IF_ERROR(journal->Begin(file));
+  MOE_RETURN_IF_ERROR(journal->ReadTitle(file));
   MOE_RETURN_IF_ERROR(journal->Recover());
   return journal;
 }
 
 // Reads the first line, or writes it.
-absl::Status Journal::Begin(const RequestFile& file) {
+absl::Status Journal::ReadTitle(const RequestFile& file) {
   LineReader reader(descriptor_, kMaxRecordBytes);
   const std::optional<std::string_view> title = reader.Next();
   if (!title || !reader.whole()) {  // new, or its maker was killed before anything else was written
@@ -148,6 +171,10 @@ absl::Status Journal::Recover() {
     if (!reader.whole()) torn = reader.offset();
     if (!parsed || parsed->index >= entries_.size() || entries_[parsed->index].offset != 0) {
       ++damaged_;
+      continue;
+    }
+    if (parsed->mark != nullptr) {
+      Count(*parsed->mark, entries_[parsed->index].deaths);
       continue;
     }
     Note(parsed->index, {.offset = reader.offset(), .bytes = static_cast<uint32_t>(line->size()), .ok = parsed->ok},
@@ -199,6 +226,31 @@ absl::Status Journal::Append(size_t index, const Result& result) {
     synced_ = now;
   }
   return Sync();
+}
+
+absl::Status Journal::Mark(size_t index, std::string_view word) {
+  const std::string mark = WithChecksum(absl::StrCat(index, " ", std::string(word)));
+  MutexLock lock(mutex_);
+  return Write(mark);
+}
+
+absl::Status Journal::Begin(size_t index, bool alone) { return Mark(index, (alone ? kBegunAlone : kBegun).word); }
+
+absl::Status Journal::Leave(size_t index, bool alone) { return Mark(index, (alone ? kLeftAlone : kLeft).word); }
+
+Journal::Deaths Journal::DeathsOf(size_t index) const {
+  MutexLock lock(mutex_);
+  return entries_[index].deaths;
+}
+
+std::vector<size_t> Journal::Suspects() const {
+  MutexLock lock(mutex_);
+  std::vector<size_t> suspects;
+  for (size_t index = 0; index < entries_.size(); ++index) {
+    const Deaths& deaths = entries_[index].deaths;
+    if (deaths.beside_others > 0 || deaths.alone > 0) suspects.push_back(index);
+  }
+  return suspects;
 }
 
 absl::Status Journal::Sync() { return ::fdatasync(descriptor_) == 0 ? absl::OkStatus() : CannotWrite(errno); }

@@ -2,6 +2,7 @@
 //
 //   moestro-batch-journal 1 {"bytes":..,"checksum":..,"requests":..,"input":".."}\n     which file it belongs to
 //   CHECKSUM INDEX ok|failed TOKENS {"id":..}\n                                          one result, any order
+//   CHECKSUM INDEX begun|left|begun-alone|left-alone\n                                   optional: it is under way
 //
 // CHECKSUM is that of the rest of the line (checksum.h), in 16 hexadecimal digits. A line that does not fit its
 // checksum, such as one that a killed process left half written, is no result: its request is computed again.
@@ -54,6 +55,18 @@ class Journal {
   bool Has(size_t index) const;
   // Whether the request was answered. REQUIRES: Has(index).
   bool Succeeded(size_t index) const;
+  // Notes that the request is under way, `alone` or beside others, and that it is no more. Errors as of Append.
+  absl::Status Begin(size_t index, bool alone);
+  absl::Status Leave(size_t index, bool alone);
+  // How often a process ended while the request was under way, before this one opened the journal. Of a request that
+  // has its result: never.
+  struct Deaths {
+    uint8_t beside_others = 0;
+    uint8_t alone = 0;
+  };
+  Deaths DeathsOf(size_t index) const;
+  // The requests that were under way when a process ended, in their order.
+  std::vector<size_t> Suspects() const;
   // RESOURCE_EXHAUSTED names the file and why it cannot be written; then it is as before. REQUIRES: !Has(index).
   absl::Status Append(size_t index, const Result& result);
   // The line of the output. DATA_LOSS: the file has changed. REQUIRES: Has(index).
@@ -66,11 +79,13 @@ class Journal {
     uint64_t offset = 0;  // of the record in the file; 0: none
     uint32_t bytes = 0;   // of the record
     bool ok = false;
+    Deaths deaths = {};
   };
   Journal(std::string path, int descriptor, size_t requests)
       : path_(std::move(path)), descriptor_(descriptor), entries_(requests) {}
-  absl::Status Begin(const RequestFile& file);
+  absl::Status ReadTitle(const RequestFile& file);
   absl::Status Recover();
+  absl::Status Mark(size_t index, std::string_view word);
   absl::Status Write(std::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Note(size_t index, Entry entry, uint64_t tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CannotWrite(int error_number) const;

@@ -43,8 +43,7 @@ absl::Status Add(const KeysFlags& flags) {
   access::KeyEntry entry = flags.entry;
   MOE_RETURN_IF_ERROR(Complete(flags, entry));
   MOE_ASSIGN_OR_RETURN(const std::string key, access::NewApiKey());
-  MOE_ASSIGN_OR_RETURN(entry.hash, access::HashApiKey(key));
-  MOE_RETURN_IF_ERROR(access::AddKey(flags.file, entry));
+  MOE_RETURN_IF_ERROR(access::AddKey(flags.file, entry, key));
   PrintText(key + "\n");
   std::fprintf(stderr, "This is the only time that the key is shown: %s holds its hash.\n", flags.file.c_str());
   return absl::OkStatus();

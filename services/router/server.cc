@@ -93,6 +93,7 @@ class Router {
                   .registry = registry_,
                   .metrics = metrics_,
                   .access = access_,
+                  .clock = clock_,
                   .ready = [this] { return Ready(); },
                   .is_public = !IsLoopback(config.http_address),
                   .keep_alive = std::chrono::seconds(config.http_keep_alive_seconds)},

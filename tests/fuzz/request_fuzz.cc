@@ -93,6 +93,7 @@ class Node {
                      .registry = registry_,
                      .metrics = metrics_,
                      .access = access_,
+                     .clock = clock_,
                      .ready = [] { return absl::OkStatus(); }};
   const Endpoints endpoints_ = MakeEndpoints(api_);
 };

@@ -259,6 +259,35 @@ def test_a_batch_survives_the_router_and_can_be_cancelled(make_node, absorbed, c
         node.wait_all_pages_free()
 
 
+def test_a_request_that_kills_the_router_fails_and_the_others_do_not(make_node, absorbed, client_of, tmp_path):
+    with make_node(dict(absorbed, router=batch_router(tmp_path / "batches"))) as node:
+        client = client_of(node)
+        lines = requests(6, tokens=2).splitlines(keepends=True)
+        pill = line("pill", {"prompt": [20, 30], "max_tokens": 4000, "ignore_eos": True})
+        batch = start(client, "".join([*lines[:2], pill, *lines[2:]]))
+        journal = tmp_path / "batches/batches" / f"{batch.id}.journal"
+
+        def is_under_way(word):
+            """Not only tried: a router that has just begun has no answer yet, and the request is tried again."""
+            runs = node.metric("router", "moestro_requests_running") > 0
+            marks = [text.split()[2] for text in journal.read_text().splitlines()[1:] if text.split()[1] == "2"]
+            return runs and marks[-1:] == [word]
+
+        # The router dies whenever the pill is under way: first beside others, then alone.
+        for word in ("begun", "begun-alone", "begun-alone"):
+            wait_until(lambda: journal.exists() and is_under_way(word), 60, f"the pill is under way: {word}")
+            node.kill("router")
+            node.start("router")
+            node.wait_serving()
+        ended = wait_for_end(client, batch)
+        assert ended.status == "completed"
+        assert (ended.request_counts.completed, ended.request_counts.failed) == (6, 1)
+        failed = results(client, ended.error_file_id)
+        assert list(failed) == ["pill"] and failed["pill"]["response"]["body"]["error"]["code"] == "process_ended"
+        assert not journal.exists()
+        node.wait_all_pages_free()
+
+
 def test_a_key_sees_its_own_batches_only(make_node, absorbed, client_of, openai, cli, tmp_path):
     keys = tmp_path / "keys.toml"
     alice, bob = (cli("keys", "add", "--file", keys, "--name", name).stdout.strip() for name in ("alice", "bob"))

@@ -42,7 +42,7 @@ class GbnfParser {
   static absl::Status AtLine(int line, std::string_view what) {
     return absl::InvalidArgumentError(Concat("grammar line ", line, ": ", what));
   }
-  absl::Status Error(std::string_view what) const { return AtLine(cursor_.line(), what); }
+  absl::Status Error(std::string_view what) { return AtLine(cursor_.line(), what); }
   absl::Status Unexpected(std::string_view wanted) const {
     if (cursor_.AtEnd()) return Error(Concat("expected ", wanted, ", not the end"));
     const size_t end = Utf8Length(cursor_.Peek());

@@ -19,7 +19,12 @@ class TextCursor {
   std::string_view Rest() const { return text_.substr(position_); }
   char Peek() const { return AtEnd() ? '\0' : text_[position_]; }
   size_t position() const { return position_; }
-  int line() const { return 1 + static_cast<int>(std::count(text_.begin(), text_.begin() + position_, '\n')); }
+  // Counts each character once, however often it is called.
+  int line() {
+    line_ += static_cast<int>(std::count(text_.begin() + counted_, text_.begin() + position_, '\n'));
+    counted_ = position_;
+    return line_;
+  }
 
   void Advance(size_t bytes) { position_ += std::min(bytes, text_.size() - position_); }
   bool Skip(std::string_view expected) {
@@ -58,6 +63,8 @@ class TextCursor {
  private:
   std::string_view text_;
   size_t position_ = 0;
+  size_t counted_ = 0;  // characters before it are in line_
+  int line_ = 1;
 };
 
 inline bool IsScalarValue(char32_t value) { return value < 0xD800 || (value > 0xDFFF && value <= 0x10FFFF); }

@@ -12,8 +12,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -36,11 +38,12 @@ struct Credentials {
 
 class AccessControl {
  public:
-  using WallClock = std::function<absl::Time()>;  // thread-safe
+  using WallClock = std::function<absl::Time()>;                                              // thread-safe
+  using HashKey = std::function<access::KeyHash(const access::Salt&, std::string_view key)>;  // thread-safe
 
   // `keys_file`: empty for none. The registry and `clock` must outlive this object.
   AccessControl(const std::string& keys_file, MetricsRegistry& registry, RequestClock& clock,
-                WallClock wall_clock = absl::Now);
+                WallClock wall_clock = absl::Now, HashKey hash_key = access::HashApiKey);
 
   // Reads the file. Call it once, before the first request. The errors of ReadKeysFile.
   absl::Status Load();
@@ -71,7 +74,12 @@ class AccessControl {
     access::KeyEntry key;
     std::shared_ptr<Tenant> tenant;
   };
-  using Ring = std::vector<Holder>;
+  // Without a key a caller costs a hash for each salt, and a file that `moestro keys add` makes has one.
+  struct Ring {
+    std::vector<Holder> holders;
+    std::set<access::Salt> salts;
+    std::unordered_multimap<uint64_t, size_t> by_digest;  // its first bytes; a place in `holders`
+  };
   absl::Status Read();
   absl::StatusOr<Holder> Find(const Credentials& credentials);
   static absl::Status Refuse(prometheus::Counter& counter, const char* why);
@@ -80,6 +88,7 @@ class AccessControl {
   MetricsRegistry& registry_;
   RequestClock& clock_;
   const WallClock wall_clock_;
+  const HashKey hash_key_;
   const std::shared_ptr<Tenant> keyless_;  // anonymous, or the operator
   std::string own_secret_;                 // for a file without one
   access::FileVersion version_;            // of the file that was read last

@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/batch/request_file.h"
@@ -27,9 +29,9 @@ batch::LineError OneError(const absl::Status& status) {
   return {.line = 0, .code = "batch_failed", .param = "", .message = std::string(status.message())};
 }
 
-void SetFailed(BatchRecord& batch, std::vector<batch::LineError> errors) {
+void SetFailed(BatchRecord& batch, std::vector<batch::LineError> errors, int64_t now) {
   batch.status = BatchStatus::kFailed;
-  batch.failed_at = Now();
+  batch.failed_at = now;
   batch.errors = std::move(errors);
 }
 
@@ -47,7 +49,7 @@ Batches::Batches(std::string folder, const BatchLimits& limits, FileStore& files
       metrics_(metrics),
       make_executor_(std::move(make_executor)),
       random_(std::move(random)),
-      records_(folder_ + "/batches") {}
+      records_(folder_ + "/batches", ".journal") {}
 
 Batches::~Batches() {
   Stop();
@@ -55,6 +57,14 @@ Batches::~Batches() {
 }
 
 absl::Status Batches::Start() {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error) return absl::NotFoundError(absl::StrCat(folder_, ": ", error.message()));
+  lock_ = ::open((folder_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock_ < 0) return absl::NotFoundError(absl::StrCat(folder_, ": ", std::strerror(errno)));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(folder_, ": another router has this folder"));
+  }
   MOE_RETURN_IF_ERROR(files_.Load());
   MutexLock lock(mutex_);
   MOE_RETURN_IF_ERROR(records_.ReadAll([this](const std::string& id, const nlohmann::ordered_json& record) {
@@ -64,11 +74,6 @@ absl::Status Batches::Start() {
     batches_[id] = std::move(batch);
     return absl::OkStatus();
   }));
-  lock_ = ::open((folder_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock_ < 0) return absl::NotFoundError(absl::StrCat(folder_, ": ", std::strerror(errno)));
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(folder_, ": another router has this folder"));
-  }
   size_t unfinished = 0;
   for (const auto& [id, batch] : batches_) {
     if (!batch.finished()) {
@@ -76,7 +81,7 @@ absl::Status Batches::Start() {
       ++unfinished;
     }
     // Its process may have ended between the two. One that failed may have more in its journal than in its files.
-    if (batch.finished() && batch.status != BatchStatus::kFailed) ::unlink(JournalOf(id).c_str());
+    if (batch.finished() && batch.status != BatchStatus::kFailed) ::unlink(records_.DataOf(id).c_str());
   }
   if (unfinished > 0) LogInfo("{} batches go on ({})", unfinished, folder_);
   metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
@@ -97,15 +102,20 @@ void Batches::Stop() {
   for (std::thread* thread : threads) thread->join();
 }
 
-// With its thread, which throws if it cannot be started.
 Batches::Line& Batches::LineOf(const std::string& tenant) {
-  Line& line = lines_[tenant];
+  MutexLock lock(mutex_);
+  return lines_[tenant];
+}
+
+// Throws if it cannot be started.
+void Batches::StartThread(const std::string& tenant, Line& line) {
   if (!line.thread.joinable()) line.thread = std::thread([this, tenant, &line] { RunLine(tenant, line); });
-  return line;
 }
 
 void Batches::Enqueue(const BatchRecord& batch) {
-  LineOf(batch.tenant).waiting.push_back(batch.id);
+  Line& line = lines_[batch.tenant];
+  StartThread(batch.tenant, line);
+  line.waiting.push_back(batch.id);
   metrics_.unfinished.Increment();
   changed_.notify_all();
 }
@@ -121,7 +131,9 @@ void Batches::RunLine(const std::string& tenant, Line& line) {
     lock.lock();
     const auto ended = batches_.find(id);                              // unless it is forgotten already
     if (ended != batches_.end() && !ended->second.finished()) return;  // the process ends
+    lock.unlock();
     ForgetOld(tenant);
+    lock.lock();
   }
 }
 
@@ -129,7 +141,7 @@ void Batches::RunFirst(const std::string& id, Line& line) {
   const absl::Status status = CatchExceptions([&] { return RunOne(id, line); });
   if (status.ok()) return;
   LogWarning("{}: {}", id, std::string(status.message()));
-  Fail(id, {OneError(status)});
+  Fail(id, {OneError(status)}, line);
 }
 
 // An error fails the batch.
@@ -140,31 +152,37 @@ absl::Status Batches::RunOne(const std::string& id, Line& line) {
                                              {.url = batch.endpoint, .most_requests = limits_.requests}, problems);
   if (!file.ok()) {
     if (problems.errors.empty()) return file.status();
-    Fail(id, problems.errors);
+    Fail(id, problems.errors, line);
     return absl::OkStatus();
   }
-  MOE_ASSIGN_OR_RETURN(const auto journal, batch::Journal::Open(JournalOf(id), **file));
-  MOE_RETURN_IF_ERROR(Change(id, [&](BatchRecord& changed) {
-    const batch::Journal::Counts counts = journal->counts();  // of earlier processes
-    changed.total = (*file)->size();
-    changed.completed = counts.done - counts.failed;
-    changed.failed = counts.failed;
-    if (changed.status != BatchStatus::kValidating) return;
-    changed.status = BatchStatus::kInProgress;
-    changed.in_progress_at = Now();
-  }));
+  MOE_ASSIGN_OR_RETURN(const auto journal, batch::Journal::Open(records_.DataOf(id), **file));
+  {
+    MutexLock changing(line.changing);
+    MOE_RETURN_IF_ERROR(Change(id, line, [&, now = Now()](BatchRecord& changed) {
+      const batch::Journal::Counts counts = journal->counts();  // of earlier processes
+      changed.total = (*file)->size();
+      changed.completed = counts.done - counts.failed;
+      changed.failed = counts.failed;
+      if (changed.status != BatchStatus::kValidating) return;
+      changed.status = BatchStatus::kInProgress;
+      changed.in_progress_at = now;
+    }));
+  }
   const absl::Status answered = Answer(id, **file, *journal, line);
   {
     MutexLock lock(mutex_);
     if (stopping_) return absl::OkStatus();
   }
-  return Finish(id, **file, *journal, answered);
+  return Finish(id, **file, *journal, answered, line);
 }
 
 absl::Status Batches::Answer(const std::string& id, const batch::RequestFile& file, batch::Journal& journal,
                              Line& line) {
+  if (const size_t suspects = journal.Suspects().size(); suspects > 0) {
+    LogWarning("{}: a router ended while {} of its requests were under way; they run first, each alone", id, suspects);
+  }
   const std::unique_ptr<batch::Executor> executor = make_executor_(Copy(id).tenant);
-  batch::BatchRun run(file, journal, *executor, {.in_flight = limits_.in_flight});
+  batch::BatchRun run(file, journal, *executor, {.in_flight = limits_.in_flight, .alone = &alone_});
   {
     MutexLock lock(mutex_);
     const BatchStatus status = batches_.at(id).status;
@@ -202,16 +220,18 @@ void Batches::CountOpenRequests() {
 
 // Writes what there is to the files of the results.
 absl::Status Batches::Finish(const std::string& id, const batch::RequestFile& file, const batch::Journal& journal,
-                             const absl::Status& answered) {
+                             const absl::Status& answered, Line& line) {
   BatchRecord batch;
-  MOE_RETURN_IF_ERROR(Change(id, [&](BatchRecord& changed) {
-    if (changed.status == BatchStatus::kInProgress) changed.status = BatchStatus::kFinalizing;
-    if (changed.finalizing_at == 0) changed.finalizing_at = Now();
-    const batch::Journal::Counts counts = journal.counts();
-    changed.completed = counts.done - counts.failed;
-    changed.failed = counts.failed;
-    batch = changed;
-  }));
+  {
+    MutexLock changing(line.changing);
+    MOE_ASSIGN_OR_RETURN(batch, Change(id, line, [&, now = Now()](BatchRecord& changed) {
+                           if (changed.status == BatchStatus::kInProgress) changed.status = BatchStatus::kFinalizing;
+                           if (changed.finalizing_at == 0) changed.finalizing_at = now;
+                           const batch::Journal::Counts counts = journal.counts();
+                           changed.completed = counts.done - counts.failed;
+                           changed.failed = counts.failed;
+                         }));
+  }
   const batch::ResultPaths paths{.output = files_.PathOf(batch.output_file), .errors = files_.PathOf(batch.error_file)};
   MOE_RETURN_IF_ERROR(batch::WriteResults(file, journal, paths));
   batch.has_output = batch.completed > 0;
@@ -222,41 +242,49 @@ absl::Status Batches::Finish(const std::string& id, const batch::RequestFile& fi
     ::unlink(paths.output.c_str());
   }
   if (batch.has_errors) MOE_RETURN_IF_ERROR(files_.Adopt(batch.error_file, batch.tenant, batch.id + "_error.jsonl"));
-  MutexLock lock(mutex_);
-  MOE_RETURN_IF_ERROR(ChangeLocked(batches_.at(id), [&](BatchRecord& changed) {
+  const auto end = [&, now = Now()](BatchRecord& changed) {
     changed.has_output = batch.has_output;
     changed.has_errors = batch.has_errors;
     if (answered.ok()) {
       changed.status = BatchStatus::kCompleted;
-      changed.completed_at = Now();
+      changed.completed_at = now;
     } else if (absl::IsCancelled(answered)) {
       changed.status = BatchStatus::kCancelled;
-      changed.cancelled_at = Now();
+      changed.cancelled_at = now;
     } else {
-      SetFailed(changed, {OneError(answered)});
+      SetFailed(changed, {OneError(answered)}, now);
     }
-  }));
-  // Under the lock: who sees the end sees it counted, and its place free.
-  (answered.ok()                 ? metrics_.completed
-   : absl::IsCancelled(answered) ? metrics_.cancelled
-                                 : metrics_.refused)
-      .Increment();
-  LeaveLine(batch);
-  ::unlink(JournalOf(id).c_str());
-  metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
+  };
+  // Who sees the end sees it counted, and its place free.
+  const auto shown = [&](const BatchRecord& ended) {
+    mutex_.AssertHeld();
+    (answered.ok()                 ? metrics_.completed
+     : absl::IsCancelled(answered) ? metrics_.cancelled
+                                   : metrics_.refused)
+        .Increment();
+    metrics_.file_bytes.Set(static_cast<double>(files_.bytes()));
+    LeaveLine(ended, line);
+  };
+  {
+    MutexLock changing(line.changing);
+    MOE_RETURN_IF_ERROR(Change(id, line, end, shown));
+  }
+  ::unlink(journal.path().c_str());
   LogInfo("{}: {} answered, {} failed of {}", id, batch.completed, batch.failed, batch.total);
   return absl::OkStatus();
 }
 
 // The line goes on, whether the disk takes it or not: then the next process tries the batch again.
-void Batches::Fail(const std::string& id, std::vector<batch::LineError> errors) {
-  MutexLock lock(mutex_);
-  BatchRecord& batch = batches_.at(id);
-  metrics_.refused.Increment();
-  SetFailed(batch, std::move(errors));
-  LeaveLine(batch);
+void Batches::Fail(const std::string& id, std::vector<batch::LineError> errors, Line& line) {
+  MutexLock changing(line.changing);
+  BatchRecord batch = Copy(id);
+  SetFailed(batch, std::move(errors), Now());
   const absl::Status status = records_.Write(id, batch.ToRecord());
   if (!status.ok()) LogError("{}: {}", id, std::string(status.message()));
+  MutexLock lock(mutex_);
+  metrics_.refused.Increment();
+  LeaveLine(batch, line);
+  batches_.at(id) = std::move(batch);
 }
 
 BatchRecord Batches::Copy(const std::string& id) const {
@@ -264,32 +292,33 @@ BatchRecord Batches::Copy(const std::string& id) const {
   return batches_.at(id);
 }
 
-absl::Status Batches::Change(const std::string& id, const std::function<void(BatchRecord&)>& change) {
-  MutexLock lock(mutex_);
-  return ChangeLocked(batches_.at(id), change);
-}
-
-absl::Status Batches::ChangeLocked(BatchRecord& batch, const std::function<void(BatchRecord&)>& change) {
-  BatchRecord changed = batch;
+absl::StatusOr<BatchRecord> Batches::Change(const std::string& id, Line& /*line*/, const ChangeRecord& change,
+                                            const ChangeRecord& shown) {
+  BatchRecord changed = Copy(id);
   change(changed);
-  MOE_RETURN_IF_ERROR(records_.Write(batch.id, changed.ToRecord()));
-  batch = std::move(changed);
-  return absl::OkStatus();
+  MOE_RETURN_IF_ERROR(records_.Write(id, changed.ToRecord()));
+  MutexLock lock(mutex_);
+  BatchRecord& batch = batches_.at(id);
+  change(batch);
+  if (shown) shown(batch);
+  return batch;
 }
 
-void Batches::LeaveLine(const BatchRecord& batch) {
-  if (std::erase(lines_.at(batch.tenant).waiting, batch.id) > 0) metrics_.unfinished.Decrement();
+void Batches::LeaveLine(const BatchRecord& batch, Line& line) {
+  if (std::erase(line.waiting, batch.id) > 0) metrics_.unfinished.Decrement();
 }
 
 void Batches::ForgetOld(const std::string& tenant) {
   std::vector<std::string> finished;
-  for (const auto& [id, batch] : batches_) {
-    if (batch.tenant == tenant && batch.finished()) finished.push_back(id);
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, batch] : batches_) {
+      if (batch.tenant == tenant && batch.finished()) finished.push_back(id);
+    }
+    finished.resize(finished.size() - std::min(finished.size(), limits_.finished));  // the oldest
+    for (const std::string& id : finished) batches_.erase(id);
   }
-  for (size_t i = 0; i + limits_.finished < finished.size(); ++i) {
-    records_.Remove(finished[i]);
-    batches_.erase(finished[i]);
-  }
+  for (const std::string& id : finished) records_.Remove(id);
 }
 
 absl::StatusOr<BatchRecord> Batches::Create(const std::string& tenant, const std::string& input_file,
@@ -300,7 +329,7 @@ absl::StatusOr<BatchRecord> Batches::Create(const std::string& tenant, const std
   }
   MOE_RETURN_IF_ERROR(files_.CheckRoom(tenant));
   BatchRecord batch;
-  batch.id = NewRecordId("batch_", random_());
+  batch.id = records_.NewName("batch_", absl::Now(), random_());
   batch.tenant = tenant;
   batch.endpoint = endpoint;
   batch.input_file = input_file;
@@ -308,15 +337,19 @@ absl::StatusOr<BatchRecord> Batches::Create(const std::string& tenant, const std
   batch.error_file = files_.NewId();
   batch.created_at = Now();
   batch.metadata = std::move(metadata);
-  MutexLock lock(mutex_);
-  if (stopping_) return absl::UnavailableError("the server is shutting down");
-  if (const auto line = lines_.find(tenant);
-      line != lines_.end() && line->second.waiting.size() >= limits_.unfinished) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(limits_.unfinished, " batches of this key are unfinished; wait for one, or cancel it"));
+  Line& line = LineOf(tenant);
+  MutexLock changing(line.changing);
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return absl::UnavailableError("the server is shutting down");
+    if (line.waiting.size() >= limits_.unfinished) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(limits_.unfinished, " batches of this key are unfinished; wait for one, or cancel it"));
+    }
+    StartThread(tenant, line);  // before the batch is kept, which would wait for the key's next one
   }
-  LineOf(tenant);  // before the batch is kept, which would wait for the key's next one
   MOE_RETURN_IF_ERROR(records_.Write(batch.id, batch.ToRecord()));
+  MutexLock lock(mutex_);
   batches_[batch.id] = batch;
   Enqueue(batch);
   return batch;
@@ -330,30 +363,37 @@ absl::StatusOr<BatchRecord> Batches::Find(const std::string& tenant, const std::
 }
 
 absl::StatusOr<BatchRecord> Batches::Cancel(const std::string& tenant, const std::string& id) {
-  MutexLock lock(mutex_);
-  const auto found = batches_.find(id);
-  if (found == batches_.end() || found->second.tenant != tenant) return NoBatch(id);
-  BatchRecord& batch = found->second;
-  if (batch.finished() || batch.status == BatchStatus::kFinalizing) {
-    return absl::FailedPreconditionError(absl::StrCat("batch ", id, " has ended"));
+  Line& line = LineOf(tenant);
+  MutexLock changing(line.changing);
+  bool waits = false;
+  {
+    MutexLock lock(mutex_);
+    const auto found = batches_.find(id);
+    if (found == batches_.end() || found->second.tenant != tenant) return NoBatch(id);
+    const BatchRecord& batch = found->second;
+    if (batch.finished() || batch.status == BatchStatus::kFinalizing) {
+      return absl::FailedPreconditionError(absl::StrCat("batch ", id, " has ended"));
+    }
+    if (batch.status == BatchStatus::kCancelling) return batch;
+    waits = line.waiting.front() != id;  // and will until `changing` is free: a batch leaves the line under it
   }
-  if (batch.status == BatchStatus::kCancelling) return batch;
-  Line& line = lines_.at(tenant);
-  const bool waits = line.waiting.front() != id;
-  MOE_RETURN_IF_ERROR(ChangeLocked(batch, [&](BatchRecord& changed) {
-    changed.cancelling_at = Now();
+  const auto cancel = [waits, now = Now()](BatchRecord& changed) {
+    changed.cancelling_at = now;
     changed.status = waits ? BatchStatus::kCancelled : BatchStatus::kCancelling;
-    if (waits) changed.cancelled_at = changed.cancelling_at;
-  }));
-  if (!waits) {
-    if (line.run != nullptr) line.run->Stop();
-    return batch;
-  }
-  metrics_.cancelled.Increment();
-  LeaveLine(batch);
-  const BatchRecord cancelled = batch;
-  ForgetOld(tenant);
-  return cancelled;
+    if (waits) changed.cancelled_at = now;
+  };
+  const auto shown = [&](const BatchRecord& batch) {
+    mutex_.AssertHeld();
+    if (waits) {
+      metrics_.cancelled.Increment();
+      LeaveLine(batch, line);
+    } else if (line.run != nullptr) {
+      line.run->Stop();
+    }
+  };
+  MOE_ASSIGN_OR_RETURN(BatchRecord batch, Change(id, line, cancel, shown));
+  if (waits) ForgetOld(tenant);
+  return batch;
 }
 
 std::vector<BatchRecord> Batches::List(const std::string& tenant) const {
@@ -376,10 +416,12 @@ absl::StatusOr<StoredFile> Batches::AddFile(const std::string& tenant, const std
 }
 
 absl::Status Batches::RemoveFile(const std::string& tenant, const std::string& id) {
-  MutexLock lock(mutex_);
-  for (const auto& [batch_id, batch] : batches_) {
-    if (batch.input_file == id && batch.tenant == tenant && !batch.finished()) {
-      return absl::FailedPreconditionError(absl::StrCat("file ", id, " is the input of ", batch_id, ", which runs"));
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [batch_id, batch] : batches_) {
+      if (batch.input_file == id && batch.tenant == tenant && !batch.finished()) {
+        return absl::FailedPreconditionError(absl::StrCat("file ", id, " is the input of ", batch_id, ", which runs"));
+      }
     }
   }
   MOE_RETURN_IF_ERROR(files_.Remove(tenant, id));

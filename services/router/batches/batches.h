@@ -64,31 +64,33 @@ class Batches {
 
  private:
   struct Line {                       // of a tenant
+    Mutex changing;                   // held while a batch changes, on disk and here; locked before mutex_
     std::deque<std::string> waiting;  // ids; the first one runs
     batch::BatchRun* run = nullptr;
     std::thread thread;
   };
 
-  Line& LineOf(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Line& LineOf(const std::string& tenant);
+  void StartThread(const std::string& tenant, Line& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Enqueue(const BatchRecord& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunLine(const std::string& tenant, Line& line);
   void RunFirst(const std::string& id, Line& line);
   absl::Status RunOne(const std::string& id, Line& line);
   absl::Status Answer(const std::string& id, const batch::RequestFile& file, batch::Journal& journal, Line& line);
   absl::Status Finish(const std::string& id, const batch::RequestFile& file, const batch::Journal& journal,
-                      const absl::Status& answered);
+                      const absl::Status& answered, Line& line);
   void NoteProgress(const std::string& id, const batch::Progress& progress);
   void CountOpenRequests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Fail(const std::string& id, std::vector<batch::LineError> errors);
+  void Fail(const std::string& id, std::vector<batch::LineError> errors, Line& line);
   BatchRecord Copy(const std::string& id) const;
-  // Changes a batch, on disk and here: if the disk refuses it, nothing has changed.
-  absl::Status Change(const std::string& id, const std::function<void(BatchRecord&)>& change);
-  absl::Status ChangeLocked(BatchRecord& batch, const std::function<void(BatchRecord&)>& change)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Changes a batch, on disk and then here, with what `shown` does at the same moment. If the disk refuses it, nothing
+  // has changed. Only NoteProgress changes a batch meanwhile.
+  using ChangeRecord = std::function<void(BatchRecord&)>;
+  absl::StatusOr<BatchRecord> Change(const std::string& id, Line& line, const ChangeRecord& change,
+                                     const ChangeRecord& shown = nullptr) ABSL_EXCLUSIVE_LOCKS_REQUIRED(line.changing);
   // Of a batch that has ended.
-  void LeaveLine(const BatchRecord& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetOld(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::string JournalOf(const std::string& id) const { return folder_ + "/batches/" + id + ".journal"; }
+  void LeaveLine(const BatchRecord& batch, Line& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetOld(const std::string& tenant);
 
   const std::string folder_;
   const BatchLimits limits_;
@@ -96,11 +98,12 @@ class Batches {
   BatchMetrics& metrics_;
   const MakeExecutor make_executor_;
   const FileStore::Random random_;
-  int lock_ = -1;  // of the folder
+  int lock_ = -1;         // of the folder
+  RecordFolder records_;  // whose data are the journals
+  Mutex alone_;           // RunOptions::alone
   mutable Mutex mutex_;
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  RecordFolder records_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, BatchRecord> batches_ ABSL_GUARDED_BY(mutex_);  // by id, so the oldest first
   std::map<std::string, Line> lines_ ABSL_GUARDED_BY(mutex_);           // by tenant; a line stays where it is
 };

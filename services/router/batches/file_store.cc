@@ -1,18 +1,14 @@
 #include "services/router/batches/file_store.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
-#include "common/batch/file_io.h"
 #include "common/text/json/quoted.h"
 
 namespace moestro::router {
@@ -47,7 +43,7 @@ Json StoredFile::ToJson() const {
 }
 
 FileStore::FileStore(const std::string& folder, const FileLimits& limits, Random random)
-    : limits_(limits), random_(std::move(random)), records_(folder) {}
+    : limits_(limits), random_(std::move(random)), records_(folder, ".jsonl") {}
 
 absl::Status FileStore::Load() {
   MutexLock lock(mutex_);
@@ -58,21 +54,21 @@ absl::Status FileStore::Load() {
   });
 }
 
-std::string FileStore::NewId() const { return NewRecordId("file-", random_()); }
+std::string FileStore::NewId() { return records_.NewName("file-", absl::Now(), random_()); }
 
-absl::Status FileStore::KeepLocked(const StoredFile& file) {
+absl::Status FileStore::WriteRecord(const StoredFile& file) {
   Json record = file.ToJson();
   record["tenant"] = file.tenant;
-  MOE_RETURN_IF_ERROR(records_.Write(file.id, record));
-  files_[file.id] = file;
-  return absl::OkStatus();
+  return records_.Write(file.id, record);
 }
 
 absl::Status FileStore::CheckLocked(const std::string& tenant, size_t files, uint64_t bytes) const {
-  for (const auto& [id, file] : files_) {
-    if (file.tenant != tenant) continue;
-    ++files;
-    bytes += file.bytes;
+  for (const auto* those : {&files_, &arriving_}) {
+    for (const auto& [id, file] : *those) {
+      if (file.tenant != tenant) continue;
+      ++files;
+      bytes += file.bytes;
+    }
   }
   if (files <= limits_.files && bytes <= limits_.bytes) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("file: more than ", limits_.files, " files or ", limits_.bytes,
@@ -92,33 +88,41 @@ absl::StatusOr<StoredFile> FileStore::Add(const std::string& tenant, const std::
                         .purpose = "batch",
                         .bytes = contents.size(),
                         .created_at = static_cast<int64_t>(std::time(nullptr))};
+  {
+    MutexLock lock(mutex_);
+    MOE_RETURN_IF_ERROR(CheckLocked(tenant, 1, contents.size()));
+    arriving_[file.id] = file;
+  }
+  const absl::Status written = CatchExceptions([&]() -> absl::Status {
+    MOE_RETURN_IF_ERROR(records_.WriteData(file.id, contents));
+    return WriteRecord(file);
+  });
+  if (!written.ok()) records_.Remove(file.id);
   MutexLock lock(mutex_);
-  MOE_RETURN_IF_ERROR(CheckLocked(tenant, 1, contents.size()));
-  const std::string path = PathOf(file.id);
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  int error = descriptor < 0 ? errno : batch::WriteAll(descriptor, contents);
-  if (error == 0 && ::fsync(descriptor) != 0) error = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  const absl::Status kept =
-      error == 0 ? KeepLocked(file)
-                 : absl::ResourceExhaustedError(absl::StrCat("the file cannot be kept: ", std::strerror(error)));
-  if (kept.ok()) return file;
-  ::unlink(path.c_str());
-  return kept;
+  auto arrived = arriving_.extract(file.id);
+  MOE_RETURN_IF_ERROR(written);
+  files_.insert(std::move(arrived));
+  return file;
 }
 
 absl::Status FileStore::Adopt(const std::string& id, const std::string& tenant, const std::string& name) {
-  MutexLock lock(mutex_);
-  if (files_.contains(id)) return absl::OkStatus();
+  {
+    MutexLock lock(mutex_);
+    if (files_.contains(id)) return absl::OkStatus();
+  }
   std::error_code error;
   const uint64_t bytes = std::filesystem::file_size(PathOf(id), error);
   if (error) return absl::InternalError(absl::StrCat(PathOf(id), ": ", error.message()));
-  return KeepLocked({.id = id,
-                     .tenant = tenant,
-                     .name = name,
-                     .purpose = "batch_output",
-                     .bytes = bytes,
-                     .created_at = static_cast<int64_t>(std::time(nullptr))});
+  const StoredFile file{.id = id,
+                        .tenant = tenant,
+                        .name = name,
+                        .purpose = "batch_output",
+                        .bytes = bytes,
+                        .created_at = static_cast<int64_t>(std::time(nullptr))};
+  MOE_RETURN_IF_ERROR(WriteRecord(file));
+  MutexLock lock(mutex_);
+  files_[id] = file;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StoredFile> FileStore::Find(const std::string& tenant, const std::string& id) const {
@@ -129,12 +133,13 @@ absl::StatusOr<StoredFile> FileStore::Find(const std::string& tenant, const std:
 }
 
 absl::Status FileStore::Remove(const std::string& tenant, const std::string& id) {
-  MutexLock lock(mutex_);
-  const auto found = files_.find(id);
-  if (found == files_.end() || found->second.tenant != tenant) return NoFile(id);
+  {
+    MutexLock lock(mutex_);
+    const auto found = files_.find(id);
+    if (found == files_.end() || found->second.tenant != tenant) return NoFile(id);
+    files_.erase(found);
+  }
   records_.Remove(id);
-  ::unlink(PathOf(id).c_str());
-  files_.erase(found);
   return absl::OkStatus();
 }
 

@@ -39,7 +39,7 @@ class FileStore {
   using Random = std::function<uint64_t()>;  // thread-safe
   FileStore(const std::string& folder, const FileLimits& limits, Random random);
 
-  // Reads what an earlier process has left. Call it once. The errors of RecordFolder.
+  // Reads what an earlier process has left. RecordFolder::ReadAll says when to call it, and has its errors.
   absl::Status Load();
 
   // FAILED_PRECONDITION: the tenant has as much as it may; says what to delete. RESOURCE_EXHAUSTED: the disk is full.
@@ -55,21 +55,22 @@ class FileStore {
   absl::Status Remove(const std::string& tenant, const std::string& id);
   std::vector<StoredFile> List(const std::string& tenant) const;  // newest first
 
-  std::string NewId() const;
-  std::string PathOf(const std::string& id) const { return records_.path() + "/" + id + ".jsonl"; }
+  std::string NewId();
+  std::string PathOf(const std::string& id) const { return records_.DataOf(id); }
   uint64_t bytes() const;  // of all files
 
  private:
-  absl::Status KeepLocked(const StoredFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WriteRecord(const StoredFile& file);
   // With so many more.
   absl::Status CheckLocked(const std::string& tenant, size_t files, uint64_t bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const FileLimits limits_;
   const Random random_;
-  mutable Mutex mutex_;
   RecordFolder records_;
-  std::map<std::string, StoredFile> files_ ABSL_GUARDED_BY(mutex_);  // by id, so the oldest first
+  mutable Mutex mutex_;  // of all tenants: nobody writes to the disk under it
+  std::map<std::string, StoredFile> files_ ABSL_GUARDED_BY(mutex_);     // by id, so the oldest first
+  std::map<std::string, StoredFile> arriving_ ABSL_GUARDED_BY(mutex_);  // by id: on their way to the disk, and counted
 };
 
 }  // namespace moestro::router

@@ -28,6 +28,7 @@ struct HttpApi {  // all must outlive the endpoints
   MetricsRegistry& registry;
   const RouterMetrics& metrics;
   AccessControl& access;
+  RequestClock& clock;                  // of what a client is told while it waits
   std::function<absl::Status()> ready;  // OK if requests are served now; else UNAVAILABLE with the reason
   bool is_public = false;               // others reach the listener: it serves nothing that tells of other clients
   std::chrono::seconds keep_alive{10};  // a comment in streams that are silent for this long; 0: none

@@ -86,11 +86,11 @@ class Choices {
   absl::Status Generate(size_t choice) {
     return WithPeers(api_, call_, [&](CallPeers peers) {
       Replies replies(*this, choice);
-      const auto begin = std::chrono::steady_clock::now();
+      const RequestClock::TimePoint begin = api_.clock.Now();
       // A role that restarts may take longer than the client's patience.
       peers.check = [&, check = peers.check]() -> absl::Status {
         MOE_RETURN_IF_ERROR(check());
-        if (std::chrono::steady_clock::now() - begin < kPatience) return absl::OkStatus();
+        if (api_.clock.Now() - begin < kPatience) return absl::OkStatus();
         return replies.Waiting();
       };
       return api_.runner.Generate([&](const ServedModel&) -> absl::StatusOr<GenerateInput> { return inputs_[choice]; },

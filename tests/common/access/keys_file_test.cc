@@ -19,7 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string Hash() { return absl::StrCat("hash = \"", ToText(*HashApiKey("x")), "\"\n"); }
+std::string Hash() { return absl::StrCat("hash = \"", ToText(HashApiKey(*NewSalt(), "x")), "\"\n"); }
 
 std::string Key(const std::string& settings) {
   return absl::StrCat("[[key]]\nname = \"alice\"\n", Hash(), settings, "\n");
@@ -160,21 +160,19 @@ TEST_F(KeysFileTest, AFileIsNeeded) {
 TEST_F(KeysFileTest, AddedKeysAreReadAgain) {
   KeyEntry entry;
   entry.name = "alice";
-  entry.hash = *HashApiKey("x");
-  ASSERT_EQ(AddKey(path_, entry), absl::OkStatus());
+  ASSERT_EQ(AddKey(path_, entry, "x"), absl::OkStatus());
   EXPECT_EQ(Mode(), 0600u);
   const std::string secret = ReadKeysFile(path_)->secret;
   EXPECT_EQ(secret.size(), 64u);
 
   entry.name = "bob";
-  entry.hash = *HashApiKey("y");
   entry.weight = 0.5;
   entry.limits.running = 3;
   entry.limits.tokens_per_minute = 1000;
   entry.shared_cache = true;
   entry.endpoints = {true, false, false, true};
   entry.expires = absl::FromCivil(absl::CivilSecond(2030, 5, 6, 7, 8, 9), absl::UTCTimeZone());
-  ASSERT_EQ(AddKey(path_, entry), absl::OkStatus());
+  ASSERT_EQ(AddKey(path_, entry, "y"), absl::OkStatus());
   const auto file = ReadKeysFile(path_);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->secret, secret);
@@ -183,6 +181,7 @@ TEST_F(KeysFileTest, AddedKeysAreReadAgain) {
   const KeyEntry& bob = file->keys[1];
   EXPECT_EQ(bob.name, "bob");
   EXPECT_TRUE(Matches(bob.hash, "y"));
+  EXPECT_EQ(bob.hash.salt, file->keys[0].hash.salt);
   EXPECT_EQ(bob.weight, 0.5);
   EXPECT_EQ(bob.limits.running, 3);
   EXPECT_EQ(bob.limits.tokens_per_minute, 1000);
@@ -196,7 +195,7 @@ TEST_F(KeysFileTest, AddingKeepsWhatTheFileHolds) {
   Write("# by hand\n" + Key("running = 2  # few"), 0640);
   KeyEntry entry;
   entry.name = "bob";
-  ASSERT_EQ(AddKey(path_, entry), absl::OkStatus());
+  ASSERT_EQ(AddKey(path_, entry, "y"), absl::OkStatus());
   EXPECT_THAT(Text(), AllOf(HasSubstr("# by hand\n"), HasSubstr("running = 2  # few")));
   EXPECT_EQ(Mode(), 0640u);
 }
@@ -208,7 +207,7 @@ TEST_F(KeysFileTest, NoKeyIsLostOfThoseAddedAtOnce) {
     threads.emplace_back([this, i] {
       KeyEntry entry;
       entry.name = absl::StrCat("key", i);
-      EXPECT_EQ(AddKey(path_, entry), absl::OkStatus());
+      EXPECT_EQ(AddKey(path_, entry, "y"), absl::OkStatus());
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -221,7 +220,7 @@ TEST_F(KeysFileTest, ALinkStaysALink) {
   std::filesystem::create_symlink(path_, link);
   KeyEntry entry;
   entry.name = "bob";
-  EXPECT_EQ(AddKey(link, entry), absl::OkStatus());
+  EXPECT_EQ(AddKey(link, entry, "y"), absl::OkStatus());
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   std::filesystem::remove(link);
   EXPECT_EQ(ReadKeysFile(path_)->keys.size(), 2u);
@@ -232,13 +231,13 @@ TEST_F(KeysFileTest, ARefusedKeyChangesNothing) {
   const std::string before = Text();
   KeyEntry entry;
   entry.name = "alice";
-  EXPECT_THAT(std::string(AddKey(path_, entry).message()), HasSubstr("has a key 'alice' already"));
+  EXPECT_THAT(std::string(AddKey(path_, entry, "y").message()), HasSubstr("has a key 'alice' already"));
   entry.name = "a\"b";
-  EXPECT_TRUE(absl::IsInvalidArgument(AddKey(path_, entry)));
+  EXPECT_TRUE(absl::IsInvalidArgument(AddKey(path_, entry, "y")));
   EXPECT_EQ(Text(), before);
   Write("[[key", 0600);
   entry.name = "bob";
-  EXPECT_TRUE(absl::IsInvalidArgument(AddKey(path_, entry)));
+  EXPECT_TRUE(absl::IsInvalidArgument(AddKey(path_, entry, "y")));
   EXPECT_EQ(Text(), "[[key");
 }
 

@@ -1,10 +1,12 @@
 #include "common/batch/batch_run.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
-#include <set>
+#include <thread>
+#include <vector>
 
 #include "tests/common/batch/batch_fixture.h"
 
@@ -99,6 +101,93 @@ TEST_F(BatchRunTest, GoesOnWithWhatTheJournalDoesNotHave) {
   EXPECT_EQ(*journal->Read(1), "{}");
   ASSERT_TRUE(Run(*file, *journal, executor).ok());  // nothing is left
   EXPECT_EQ(executor.tries(), once);
+}
+
+// A process that ends while requests are under way, as the journal shows it.
+class ProcessThatEnds {
+ public:
+  ProcessThatEnds(Journal& journal, std::initializer_list<size_t> under_way) {
+    for (const size_t index : under_way) EXPECT_TRUE(journal.Begin(index, under_way.size() == 1).ok());
+  }
+};
+
+TEST_F(BatchRunTest, WhatWasUnderWayWhenAProcessEndedRunsFirstAndAlone) {
+  const auto file = MakeRequests(9);
+  ProcessThatEnds(*OpenJournal(*file), {2, 4, 5});
+  const auto journal = OpenJournal(*file);
+  std::mutex mutex;
+  std::vector<std::string> order;
+  std::atomic<int> running{0};
+  FakeExecutor executor([&](const Request& request, int tries) {
+    const bool alone = ++running == 1;
+    {
+      std::lock_guard lock(mutex);
+      order.push_back(request.custom_id);
+      EXPECT_TRUE(alone || order.size() > 3) << request.custom_id;
+    }
+    std::this_thread::yield();  // the others try to come in
+    --running;
+    return Good(request, tries);
+  });
+  Mutex alone;
+  ASSERT_TRUE(Run(*file, *journal, executor, {.in_flight = 4, .alone = &alone}).ok());
+  ASSERT_EQ(order.size(), 9u);
+  order.resize(3);
+  EXPECT_THAT(order, ::testing::ElementsAre("2", "4", "5"));
+  EXPECT_EQ(journal->counts().failed, 0u);
+}
+
+// A killed process, however often, does not fail what was under way beside others.
+TEST_F(BatchRunTest, WhatWasAloneAtTwoDeathsFails) {
+  const auto file = MakeRequests(4);
+  for (const auto& under_way : {std::initializer_list<size_t>{0, 1, 2}, {0, 1, 2}, {0, 1, 2}, {1}, {2}, {1}}) {
+    ProcessThatEnds(*OpenJournal(*file), under_way);
+  }
+  const auto journal = OpenJournal(*file);
+  FakeExecutor executor(Good);
+  Mutex alone;
+  ASSERT_TRUE(Run(*file, *journal, executor, {.alone = &alone}).ok());
+  const std::map<std::string, int> tried = {{"0", 1}, {"2", 1}, {"3", 1}};
+  EXPECT_EQ(executor.tries(), tried);
+  EXPECT_EQ(journal->counts().failed, 1u);
+  EXPECT_FALSE(journal->Succeeded(1));
+  EXPECT_THAT(*journal->Read(1), AllOf(HasSubstr(R"("code":"process_ended")"), HasSubstr(R"("status_code":500)")));
+}
+
+// So what one run's request does to the process is not blamed on another's.
+TEST_F(BatchRunTest, OneOfAllRunsIsAlone) {
+  const auto file = MakeRequests(1);
+  ProcessThatEnds(*OpenJournal(*file), {0});
+  const auto journal = OpenJournal(*file);
+  FakeExecutor executor(Good);
+  Mutex alone;
+  MutexLock another(alone);
+  BatchRun run(*file, *journal, executor, {.alone = &alone});
+  std::thread thread([&] { EXPECT_TRUE(run.Run([](const Progress&) {}).ok()); });
+  const std::string before = Read(Path("out.journal"));
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  EXPECT_TRUE(executor.tries().empty());
+  EXPECT_EQ(Read(Path("out.journal")), before) << "it is not under way while it waits";
+  another.unlock();
+  thread.join();
+  EXPECT_EQ(executor.tries().size(), 1u);
+}
+
+TEST_F(BatchRunTest, AProcessThatEndsInOrderLeavesNoSuspects) {
+  const auto file = MakeRequests(3);
+  {
+    const auto journal = OpenJournal(*file);
+    BatchRun* running = nullptr;
+    FakeExecutor executor([&](const Request& request, int tries) {
+      if (request.custom_id == "1") running->Stop();
+      return Good(request, tries);
+    });
+    Mutex alone;
+    BatchRun run(*file, *journal, executor, {.in_flight = 1, .alone = &alone});
+    running = &run;
+    EXPECT_TRUE(absl::IsCancelled(run.Run([](const Progress&) {})));
+  }
+  EXPECT_TRUE(OpenJournal(*file)->Suspects().empty());
 }
 
 // A server that takes requests and answers none, as one that is stopped or hangs does.

@@ -92,6 +92,38 @@ TEST_F(JournalTest, NoChangedByteBecomesAResult) {
   }
 }
 
+TEST_F(JournalTest, CountsWhatWasUnderWayWhenAProcessEnded) {
+  const auto file = MakeRequests(4);
+  for (int deaths = 0; deaths < 3; ++deaths) {
+    const auto journal = OpenJournal(*file);
+    EXPECT_EQ(journal->DeathsOf(0).beside_others, deaths);
+    EXPECT_EQ(journal->DeathsOf(0).alone, 0);
+    EXPECT_EQ(journal->DeathsOf(1).alone, deaths);
+    EXPECT_EQ(journal->DeathsOf(1).beside_others, 0);
+    EXPECT_EQ(journal->Suspects(), deaths == 0 ? std::vector<size_t>() : (std::vector<size_t>{0, 1}));
+    EXPECT_EQ(journal->damaged(), 0u);
+    EXPECT_EQ(journal->counts().done, 0u);
+    for (const size_t index : {0, 1, 2, 3}) ASSERT_TRUE(journal->Begin(index, /*alone=*/index % 2 == 1).ok());
+    EXPECT_EQ(journal->DeathsOf(0).beside_others, deaths) << "this process has not ended yet";
+    ASSERT_TRUE(journal->Leave(2, false).ok());
+    ASSERT_TRUE(journal->Leave(3, true).ok());
+  }
+  {
+    const auto journal = OpenJournal(*file);
+    ASSERT_TRUE(journal->Append(0, Answer(0)).ok());
+  }
+  const auto journal = OpenJournal(*file);
+  EXPECT_EQ(*journal->Read(0), Answer(0).line);
+  EXPECT_EQ(journal->Suspects(), (std::vector<size_t>{1})) << "what has its result is none";
+}
+
+TEST_F(JournalTest, ALostMarkBlamesNobody) {
+  const auto file = MakeRequests(1);
+  { ASSERT_TRUE(OpenJournal(*file)->Leave(0, true).ok()); }
+  { ASSERT_TRUE(OpenJournal(*file)->Begin(0, true).ok()); }
+  EXPECT_EQ(OpenJournal(*file)->DeathsOf(0).alone, 1);
+}
+
 TEST_F(JournalTest, ALineCountsOnce) {
   const auto file = MakeRequests(2);
   {

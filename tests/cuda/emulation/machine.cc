@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -37,6 +38,8 @@ void SetStack(uintptr_t begin) { running_stack.store(begin, std::memory_order_re
 
 // State of this thread. Host code of kernel sources uses it too, from any thread.
 thread_local bool runs_kernels = false;
+
+std::map<std::string, LaunchShape> last_shapes;  // by kernel; guarded by Turn()
 
 enum class State { kReady, kAtBarrier, kAtWarpOperation, kAtProduct, kDone };
 
@@ -594,11 +597,17 @@ std::recursive_mutex& Turn() {
 
 bool RunGrid(const char* kernel, const LaunchShape& shape, ThreadBody thread, const void* context) {
   std::lock_guard turn(Turn());
+  last_shapes[kernel] = shape;
   runs_kernels = true;
   const bool ok = the_machine.Run(kernel, shape, thread, context);
   runs_kernels = false;
   watches_registers.store(false, std::memory_order_relaxed);
   return ok;
+}
+LaunchShape LastShape(const std::string& kernel) {
+  std::lock_guard turn(Turn());
+  const auto found = last_shapes.find(kernel);
+  return found == last_shapes.end() ? LaunchShape{.grid = {0, 0, 0}, .block = {0, 0, 0}} : found->second;
 }
 void CountBankConflicts(BankUse* use) { the_machine.bank_use = use; }
 std::string Finding() {

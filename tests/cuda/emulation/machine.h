@@ -53,6 +53,9 @@ std::recursive_mutex& Turn();
 using ThreadBody = void (*)(const void* context);
 bool RunGrid(const char* kernel, const LaunchShape& shape, ThreadBody thread, const void* context);
 
+// Of the last call of RunGrid for that kernel; a grid of nothing if there was none.
+LaunchShape LastShape(const std::string& kernel);
+
 // While `use` is not null, adds bank conflicts of shared memory to it (bank_log.h): slow.
 void CountBankConflicts(BankUse* use);
 

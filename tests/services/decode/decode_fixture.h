@@ -90,7 +90,8 @@ inline DecodeOutcome RunAlone(EngineNode& node, const std::vector<int32_t>& prom
   return outcome;
 }
 
-// Another pass, whose steps wait while it is closed: so what a test enqueues meanwhile meets in one step.
+// Another pass, whose steps wait while it is closed: so what a test enqueues meanwhile meets in one step, and what it
+// has let pass is all that has happened.
 class GatedForward final : public ForwardPass {
  public:
   explicit GatedForward(ForwardPass& forward) : forward_(forward) {}
@@ -100,21 +101,25 @@ class GatedForward final : public ForwardPass {
                        absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override {
     {
       MutexLock lock(mutex_);
-      while (closed_) changed_.wait(lock);
+      while (left_ == 0) changed_.wait(lock);
+      --left_;
     }
     return forward_.Forward(batch, interrupted, on_logits);
   }
-  void SetClosed(bool closed) {
+  void SetClosed(bool closed) { LetPass(closed ? 0 : kAll); }
+  // Closed after so many more steps.
+  void LetPass(int64_t steps) {
     MutexLock lock(mutex_);
-    closed_ = closed;
+    left_ = steps;
     changed_.notify_all();
   }
 
  private:
+  static constexpr int64_t kAll = INT64_MAX;
   ForwardPass& forward_;
   Mutex mutex_;
   Condition changed_;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t left_ ABSL_GUARDED_BY(mutex_) = kAll;
 };
 
 struct DecodeNodeOptions {

@@ -90,6 +90,20 @@ TEST_F(DecodeLoopTest, APromptThatPrefillFinishedIsNotComputedAgain) {
   EXPECT_EQ(node_.metrics.prompt_tokens.Value(), 0) << "one row, for the logits";
 }
 
+TEST_F(DecodeLoopTest, AnAnswerThatRunsIsNotCached) {
+  std::vector<int32_t> turn = Tokens(70);
+  node_.gate.LetPass(5 + 95);  // chunks of 16, and then a token each
+  const auto stream = Prompt(turn, 190);
+  while (turn.size() < 160) {
+    const auto event = stream->Next(kHang);
+    ASSERT_TRUE(event);
+    if (const auto* token = std::get_if<Token>(&*event)) turn.push_back(token->id);
+  }
+  EXPECT_EQ(Reserve(turn, 10)->kv.cached_tokens, 64) << "the prompt is";
+  node_.gate.SetClosed(false);
+  node_.loop.Remove(stream);
+}
+
 TEST_F(DecodeLoopTest, AnswersAreCachedForTheNextTurn) {
   std::vector<int32_t> turn = Tokens(50);
   const DecodeOutcome answer = Collect(*Prompt(turn, 90));

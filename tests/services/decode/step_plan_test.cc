@@ -24,6 +24,10 @@ TEST(StepPlanTest, HalfForTheFirstPromptTheRestForTheShortest) {
   EXPECT_EQ(plan.prompt_rows, 16);
 }
 
+TEST(StepPlanTest, AFirstPromptThatIsTheShortestLeavesTheOtherHalf) {
+  EXPECT_THAT(Plan({10, 20}, 8).rows, ElementsAre(4, 4));
+}
+
 TEST(StepPlanTest, AmongEqualsTheEarlierGoesFirst) {
   EXPECT_THAT(Plan({50, 9, 9, 9}, 20).rows, ElementsAre(10, 9, 1, 0));
 }

@@ -26,10 +26,9 @@ class AccessControlTest : public ::testing::Test {
   ~AccessControlTest() override { std::filesystem::remove(path_); }
 
   // Adds a key to the file and returns it.
-  std::string Add(access::KeyEntry entry) const {
+  std::string Add(const access::KeyEntry& entry) const {
     const std::string key = *access::NewApiKey();
-    entry.hash = *access::HashApiKey(key);
-    EXPECT_EQ(access::AddKey(path_, entry), absl::OkStatus());
+    EXPECT_EQ(access::AddKey(path_, entry, key), absl::OkStatus());
     return key;
   }
   std::string Add(const char* name) const { return Add(access::KeyEntry{.name = name}); }
@@ -97,6 +96,36 @@ TEST_F(AccessControlTest, WithoutAValidKeyNobodyMayCall) {
   EXPECT_EQ(Refused("unknown"), 5);
   const absl::Status status = access.Admit({.authorization = "Basic YTpi", .api_key = {}}, Endpoint::kScore).status();
   EXPECT_TRUE(absl::IsUnauthenticated(status));
+}
+
+// It may be asked as often as a client likes, on the event loop, without a key.
+TEST_F(AccessControlTest, AWrongKeyCostsOneHashHoweverManyThereAre) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < 50; ++i) keys.push_back(Add(absl::StrCat("key", i).c_str()));
+  int hashes = 0;
+  AccessControl access(
+      path_, registry_, clock_, [this] { return now_; },
+      [&](const access::Salt& salt, std::string_view key) {
+        ++hashes;
+        return access::HashApiKey(salt, key);
+      });
+  ASSERT_TRUE(access.Load().ok());
+  EXPECT_EQ(NameOf(access, *access::NewApiKey()), "UNAUTHENTICATED");
+  EXPECT_EQ(hashes, 1);
+  for (const size_t i : {0, 25, 49}) EXPECT_EQ(NameOf(access, keys[i]), absl::StrCat("key", i));
+  EXPECT_EQ(hashes, 4);
+}
+
+// As in a file that was put together of others.
+TEST_F(AccessControlTest, EverySaltOfTheFileIsTried) {
+  const std::string alice = Add("alice");
+  const std::string bob = *access::NewApiKey();
+  std::ofstream(path_, std::ios::app) << "[[key]]\nname = \"bob\"\nhash = \""
+                                      << access::ToText(access::HashApiKey(*access::NewSalt(), bob)) << "\"\n";
+  AccessControl access = Make();
+  ASSERT_TRUE(access.Load().ok());
+  EXPECT_EQ(NameOf(access, alice), "alice");
+  EXPECT_EQ(NameOf(access, bob), "bob");
 }
 
 // Or the key would stand in the log.

@@ -1,7 +1,9 @@
 #include "services/router/batches/batches.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "absl/strings/str_format.h"
 #include "common/base/mutex.h"
 
 namespace moestro::router {
@@ -19,6 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kUrl[] = "/v1/completions";
 
@@ -67,6 +71,25 @@ class FakeExecutor final : public batch::Executor {
   bool cancelled_ = false;
 };
 
+// A file whose writer waits for us.
+class SlowFile {
+ public:
+  explicit SlowFile(const std::string& path) : path_(path) { EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0) << path; }
+  ~SlowFile() { ::close(descriptor_); }
+  // More than a pipe holds, so that it is not written at once.
+  static constexpr size_t kBytes = size_t{1} << 20;
+
+  void WaitForWriter() { descriptor_ = ::open(path_.c_str(), O_RDONLY); }
+  void TakeAll() const {
+    std::string piece(4096, '\0');
+    while (::read(descriptor_, piece.data(), piece.size()) > 0) continue;
+  }
+
+ private:
+  const std::string path_;
+  int descriptor_ = -1;
+};
+
 class BatchesTest : public ::testing::Test {
  protected:
   BatchesTest() { Restart(); }
@@ -80,12 +103,21 @@ class BatchesTest : public ::testing::Test {
     Stop();
     registry_.emplace("router");
     metrics_.emplace(*registry_);
-    const auto random = [this] { return random_ += 0x123456789abcdefu; };
+    const auto random = [this] { return random_ += kRandomStep; };
     files_.emplace(folder_ + "/files", file_limits_, random);
     batches_.emplace(
         folder_, limits_, *files_, *metrics_,
         [this](const std::string&) { return std::make_unique<FakeExecutor>(gate_, sent_); }, random);
     ASSERT_TRUE(batches_->Start().ok());
+  }
+  // The process is killed now: the next one finds what is on disk.
+  void KillAndRestart() {
+    const std::string killed = folder_ + ".killed";
+    std::filesystem::copy(folder_, killed, std::filesystem::copy_options::recursive);
+    Stop();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::rename(killed, folder_);
+    Restart();
   }
   void Stop() {
     if (batches_) batches_->Stop();
@@ -124,6 +156,15 @@ class BatchesTest : public ::testing::Test {
     return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
   }
 
+  // The digits of the next id of a folder whose clock was ahead when it made `name`, or when that was a name.
+  static constexpr char kAhead[] = "7000000000000000";
+  std::string NextDigits() const {
+    std::string digits = kAhead;
+    digits.back() = '1';
+    return absl::StrFormat("%s%016x", digits, random_ + kRandomStep);
+  }
+
+  static constexpr uint64_t kRandomStep = 0x123456789abcdefu;
   const std::string folder_ = ::testing::TempDir() + "batches_" + std::to_string(getpid());
   FileLimits file_limits_;
   BatchLimits limits_{.in_flight = 1};
@@ -253,6 +294,27 @@ TEST_F(BatchesTest, ARestartGoesOnWithWhatIsMissing) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/batches/" + id + ".journal"));
 }
 
+TEST_F(BatchesTest, ARequestThatKillsTheRouterFails) {
+  limits_.in_flight = 3;
+  Restart();
+  const std::string id = Create(Line("pill") + Line("b") + Line("c") + Line("d"));
+  const auto under_way = [&](int requests) {
+    WaitFor(id, [&](const BatchRecord&) { return sent_ == requests; });
+    sent_ = 0;
+  };
+  under_way(3);
+  for (int deaths = 1; deaths <= 2; ++deaths) {
+    KillAndRestart();
+    under_way(1);  // the pill, alone
+  }
+  KillAndRestart();
+  gate_.Open(3);
+  const auto json = WaitForEnd(id).ToJson();
+  EXPECT_EQ(json["status"], "completed");
+  EXPECT_EQ(LinesOf(json["output_file_id"]), 3u);
+  EXPECT_THAT(Contents(json["error_file_id"]), AllOf(HasSubstr(R"("custom_id":"pill")"), HasSubstr("process_ended")));
+}
+
 TEST_F(BatchesTest, CancelKeepsWhatIsDone) {
   gate_.Open(1);
   const std::string id = Create(Line("a") + Line("b"));
@@ -289,6 +351,20 @@ TEST_F(BatchesTest, CancelledBatchesAreForgotten) {
   }
   gate_.Open(1);
   WaitFor(batches_->List("alice")[0].id, [&](const BatchRecord&) { return batches_->List("alice").size() == 2; });
+}
+
+TEST_F(BatchesTest, AForgottenBatchLeavesNothing) {
+  limits_.finished = 1;
+  Restart();
+  gate_.Open(1);
+  const std::string failed = Create(Line("no"));  // its journal stays
+  WaitForEnd(failed);
+  Create("{\n");
+  while (batches_->List("alice").size() != 1 || batches_->List("alice")[0].id == failed) std::this_thread::yield();
+  Stop();
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/batches")) {
+    EXPECT_THAT(entry.path().filename(), Not(HasSubstr(failed)));
+  }
 }
 
 TEST_F(BatchesTest, ATenantSeesItsOwnOnly) {
@@ -346,7 +422,10 @@ TEST_F(BatchesTest, BoundsAreOfEachKey) {
 TEST_F(BatchesTest, OneRouterHasAFolder) {
   FileStore files(folder_ + "/files", {}, [] { return 1; });
   Batches second(folder_, limits_, files, *metrics_, nullptr, [] { return 1; });
+  const std::string arrives = folder_ + "/files/file-1.jsonl";
+  std::ofstream(arrives) << "its record is not written yet";
   EXPECT_EQ(second.Start().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(std::filesystem::exists(arrives));
 }
 
 TEST_F(BatchesTest, DamagedRecordsStopNobody) {
@@ -363,6 +442,75 @@ TEST_F(BatchesTest, DamagedRecordsStopNobody) {
   for (const char* damaged : {"/batches/batch_1.damaged", "/batches/batch_2.damaged", "/files/file-1.damaged"}) {
     EXPECT_TRUE(std::filesystem::exists(folder_ + damaged)) << damaged;
   }
+}
+
+// Its clock was ahead when it made the first batch.
+TEST_F(BatchesTest, TheOrderIsThatOfCreationWhateverTheClock) {
+  limits_.finished = 1;
+  gate_.Open(2);
+  const std::string first = Create(Line("a"));
+  WaitForEnd(first);
+  Stop();
+  const std::string ahead = std::string("batch_") + kAhead + std::string(16, '0');
+  BatchRecord record;
+  record.id = ahead;
+  record.tenant = "alice";
+  record.status = BatchStatus::kCompleted;
+  std::filesystem::remove(folder_ + "/batches/" + first + ".json");
+  std::ofstream(folder_ + "/batches/" + ahead + ".json") << record.ToRecord();
+  Restart();
+  const std::string second = Create(Line("b"));
+  EXPECT_EQ(batches_->List("alice")[0].id, second);
+  WaitForEnd(second);
+  while (batches_->List("alice").size() > 1) std::this_thread::yield();
+  EXPECT_EQ(batches_->List("alice")[0].id, second);
+}
+
+TEST_F(BatchesTest, AnUploadThatIsWrittenHoldsUpNobodyAndCounts) {
+  file_limits_.files = 2;
+  std::ofstream(folder_ + "/files/file-" + kAhead + std::string(16, '0') + ".json") << R"({"tenant": "bob"})";
+  Restart();
+  const std::string slow = "file-" + NextDigits();
+  SlowFile file(files_->PathOf(slow));
+  absl::Status added;
+  std::thread upload([&] { added = batches_->AddFile("alice", "x", std::string(SlowFile::kBytes, 'x')).status(); });
+  file.WaitForWriter();
+  EXPECT_EQ(files_->List("bob").size(), 1u);
+  EXPECT_TRUE(batches_->AddFile("bob", "x", "").ok());
+  EXPECT_TRUE(batches_->AddFile("alice", "x", "").ok());
+  EXPECT_EQ(batches_->AddFile("alice", "x", "").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::IsNotFound(files_->Find("alice", slow).status()));
+  file.TakeAll();
+  upload.join();
+  EXPECT_EQ(added.code(), absl::StatusCode::kResourceExhausted) << "a pipe cannot be synced";
+  EXPECT_FALSE(std::filesystem::exists(files_->PathOf(slow)));
+  EXPECT_TRUE(batches_->AddFile("alice", "x", "").ok()) << "it counts no more";
+}
+
+TEST_F(BatchesTest, ARecordThatIsWrittenHoldsUpItsKeyOnly) {
+  Stop();
+  BatchRecord record;
+  record.id = std::string("batch_") + kAhead + std::string(16, '0');
+  record.tenant = "bob";
+  record.status = BatchStatus::kCompleted;
+  std::ofstream(folder_ + "/batches/" + record.id + ".json") << record.ToRecord();
+  Restart();
+  const std::string file_id = Upload(Line("a"));
+  // Ids of files take two random numbers: those of the batch come first.
+  SlowFile file(folder_ + "/batches/batch_" + NextDigits() + ".json.partial");
+  absl::Status created;
+  std::thread create([&] {
+    created = batches_->Create("alice", file_id, kUrl, {{"key", std::string(SlowFile::kBytes, 'x')}}).status();
+  });
+  file.WaitForWriter();
+  gate_.Open(1);
+  const std::string bobs = Create(Line("b"), "bob");
+  while (!batches_->Find("bob", bobs)->finished()) std::this_thread::yield();
+  EXPECT_TRUE(batches_->List("alice").empty());
+  EXPECT_EQ(batches_->List("bob").size(), 2u);
+  file.TakeAll();
+  create.join();
+  EXPECT_EQ(created.code(), absl::StatusCode::kResourceExhausted) << "a pipe cannot be synced";
 }
 
 TEST(BatchRecordTest, ARecordKeepsEverything) {

@@ -297,6 +297,28 @@ TEST(GenerationTest, AsksSeldomForPagesOfWhichNoneComeBack) {
   EXPECT_LT(node.steps - clean, 110);  // each sends the whole prompt
 }
 
+TEST(GenerationTest, AsksOftenAgainOncePagesComeBack) {
+  FakeNode node;
+  node.taken = node.capacity;
+  const auto before = node.clock.Now();
+  int asked = 0;
+  node.clock.on_sleep = [&] {
+    const auto waited = node.clock.Now() - before;
+    if (asked == 0 && waited >= std::chrono::seconds(60)) {
+      asked = node.steps;
+      node.queue.CountReturn();  // of too few
+    }
+    if (node.taken > 0 && waited >= std::chrono::seconds(60) + RequestLife::kMaxAdmissionPause) {
+      EXPECT_GE(node.steps - asked, 4) << "20, 40, 80 ms after it";
+      node.taken = 0;
+      node.queue.CountReturn();
+    }
+  };
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(result.status.ok()) << result.status;
+  EXPECT_GT(asked, 0);
+}
+
 TEST(GenerationTest, CancelledWhileQueued) {
   FakeNode node;
   node.capacity = 10;

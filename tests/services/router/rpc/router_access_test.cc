@@ -19,10 +19,9 @@ struct Keys {
     alice = Add({.name = "alice", .limits = {.requests_per_minute = 2, .tokens_per_minute = 40}});
     bob = Add({.name = "bob", .endpoints = {false, true, false, false}});
   }
-  static std::string Add(access::KeyEntry entry) {
+  static std::string Add(const access::KeyEntry& entry) {
     const std::string key = *access::NewApiKey();
-    entry.hash = *access::HashApiKey(key);
-    EXPECT_EQ(access::AddKey(KeysPath(), entry), absl::OkStatus());
+    EXPECT_EQ(access::AddKey(KeysPath(), entry, key), absl::OkStatus());
     return key;
   }
   std::string alice;
