@@ -43,7 +43,7 @@ class GbnfParser {
     return absl::InvalidArgumentError(Concat("grammar line ", line, ": ", what));
   }
   absl::Status Error(std::string_view what) { return AtLine(cursor_.line(), what); }
-  absl::Status Unexpected(std::string_view wanted) const {
+  absl::Status Unexpected(std::string_view wanted) {
     if (cursor_.AtEnd()) return Error(Concat("expected ", wanted, ", not the end"));
     const size_t end = Utf8Length(cursor_.Peek());
     return Error(Concat("expected ", wanted, ", not ", Quoted(cursor_.Rest().substr(0, end))));
