@@ -1,11 +1,12 @@
-// The device under test: the emulated one (emulation/device.cc) or a GPU (gpu/device.cc), as linked. Kernels go to the
-// default stream.
+// The device under test: the emulated one (emulation/device.cc) or a GPU (gpu/device.cc), as linked.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "common/kernels/cuda/stream.h"
 
 namespace moestro::cuda {
 
@@ -20,6 +21,11 @@ bool HasFp8Mma();
 bool SetWarpGroups(bool on);
 // Kernels take what they do by themselves: on the emulated device the products of warps.
 void ResetWarpGroups();
+
+// Where kernels are launched. A GPU has a stream for it that is not the default one, because kernels of that one never
+// start early (launch.cuh), as the roles' do. On the emulated device it is the default one: a launch returns when the
+// kernel has ended.
+Stream DeviceStream();
 
 // Memory aligned to 256 bytes at its start: the emulated device reports an access past `bytes`. Every byte is 0xff: NaN
 // as F32 and BF16.

@@ -172,6 +172,45 @@ TEST_F(CudaDeviceTest, GpusThatDoNotReachEachOtherSaySo) {
 }
 
 // A kernel's fault shows when it runs: everything after it fails with the reason.
+// How many of two launches of the kernel on a stream may start early.
+int64_t EarlyLaunches(Device& device, cuda::LaunchResult (*launch)(float* x, cuda::Stream stream)) {
+  const Memory memory = device.Allocate(4, "a number").value();
+  auto* const number = reinterpret_cast<float*>(memory.data());
+  const auto stream = device.NewStream("kernels").value();
+  const float one = 1;
+  EXPECT_EQ(stream->CopyToDevice(memory.data(), reinterpret_cast<const uint8_t*>(&one), 4), absl::OkStatus());
+  const int64_t before = emulation::Gpu().early_launches;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(stream->Launch({.name = "kernel",
+                              .cost = {},
+                              .run =
+                                  [&](void* native) {
+                                    return launch(number, static_cast<cuda::Stream>(native)).ok()
+                                               ? absl::OkStatus()
+                                               : absl::InternalError("not launched");
+                                  }}),
+              absl::OkStatus());
+  }
+  EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+  return emulation::Gpu().early_launches - before;
+}
+cuda::LaunchResult Double(float* x, cuda::Stream stream) { return cuda::LaunchAdd(x, 1, x, stream); }
+
+TEST_F(CudaDeviceTest, KernelsStartEarlyIfTheirCodeWaits) {
+  const auto device = Open();
+  EXPECT_EQ(EarlyLaunches(*device, Double), 2);
+  emulation::Gpu().code = 89;  // a build for RTX 40 on a later GPU
+  EXPECT_EQ(EarlyLaunches(*device, [](float* x, cuda::Stream stream) { return cuda::LaunchClamp(1, 1, x, stream); }),
+            0);
+}
+
+TEST_F(CudaDeviceTest, KernelsDoNotStartEarlyWhereThatIsOff) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that has the variable from its start
+  setenv("MOESTRO_PDL", "off", 1);
+  EXPECT_EXIT(std::_Exit(static_cast<int>(EarlyLaunches(*Open(), Double))), testing::ExitedWithCode(0), "");
+  unsetenv("MOESTRO_PDL");
+}
+
 TEST_F(CudaDeviceTest, AKernelThatFailsFailsWhatComesAfter) {
   const auto device = Open();
   const Memory memory = device->Allocate(8, "numbers").value();

@@ -22,6 +22,8 @@ bool SetWarpGroups(bool on) {
 }
 void ResetWarpGroups() { SetWarpGroups(false); }
 
+Stream DeviceStream() { return nullptr; }
+
 void* AllocateDevice(int64_t bytes) {
   constexpr int64_t kAlignment = 256;  // alignment of cudaMalloc
   // One byte more than requested, so that no two buffers can touch.

@@ -59,8 +59,8 @@ std::unique_ptr<DeviceArray<T>> Random(int64_t n, T (*make)(uint32_t)) {
   CopyToDevice(array->get(), pattern.data(), std::ssize(pattern) * static_cast<int64_t>(sizeof(T)));
   for (int64_t at = kPattern; at < n; at += kPattern) {
     const auto bytes = static_cast<size_t>(std::min(kPattern, n - at)) * sizeof(T);
-    Check(
-        {static_cast<int>(cudaMemcpyAsync(array->get() + at, array->get(), bytes, cudaMemcpyDeviceToDevice, nullptr))});
+    Check({static_cast<int>(
+        cudaMemcpyAsync(array->get() + at, array->get(), bytes, cudaMemcpyDeviceToDevice, DeviceStream()))});
   }
   return array;
 }
@@ -109,7 +109,8 @@ constexpr int64_t kChunkRows[] = {128, 512, 1024, 4096};
 // The rows in FP8 codes.
 std::unique_ptr<DeviceArray<uint8_t>> Encode(const DeviceArray<uint16_t>& x, int64_t rows, int64_t cols) {
   auto codes = std::make_unique<DeviceArray<uint8_t>>(rows * Fp8RowBytes(cols));
-  Check(LaunchEncodeFp8({.x = x.get(), .x_stride = cols, .rows = rows, .cols = cols, .out = codes->get()}, nullptr));
+  Check(LaunchEncodeFp8({.x = x.get(), .x_stride = cols, .rows = rows, .cols = cols, .out = codes->get()},
+                        DeviceStream()));
   return codes;
 }
 
@@ -122,7 +123,7 @@ void TimeLinear(const char* name, DType dtype, int64_t rows, int64_t cols, int64
   LinearShape shape{
       .dtype = dtype, .rows = rows, .cols = cols, .x = x->get(), .x_stride = cols, .y = y.get(), .y_stride = rows};
   if (coded) shape.codes = codes->get();
-  const double seconds = SecondsOf([&] { return LaunchLinear(shape, weights.Next(), tokens, nullptr); });
+  const double seconds = SecondsOf([&] { return LaunchLinear(shape, weights.Next(), tokens, DeviceStream()); });
   table.push_back({std::string(name) + " " + DTypeName(dtype) + (coded ? ", inputs in FP8" : ""),
                    Shape({rows, cols, tokens}), seconds,
                    static_cast<double>(PackedBytes(dtype, rows, cols) + tokens * (2 * cols + 4 * rows)),
@@ -141,7 +142,7 @@ void TimeGateUp(int64_t tokens, std::vector<KernelRow>& table) {
                           .x_stride = kHidden,
                           .y = y.get(),
                           .y_stride = kExpertWidth};
-  const double seconds = SecondsOf([&] { return LaunchGateUp(shape, gate.Next(), up.Next(), tokens, nullptr); });
+  const double seconds = SecondsOf([&] { return LaunchGateUp(shape, gate.Next(), up.Next(), tokens, DeviceStream()); });
   table.push_back({"gate and up F8_E4M3", Shape({2 * kExpertWidth, kHidden, tokens}), seconds,
                    static_cast<double>(2 * kExpertWidth * kHidden + tokens * 2 * (kHidden + kExpertWidth)),
                    2.0 * 2 * kExpertWidth * kHidden * static_cast<double>(tokens)});
@@ -171,7 +172,7 @@ void TimeExperts(int64_t tokens, std::vector<KernelRow>& table, bool coded = fal
   const DeviceArray<TokenTile> small(MaxSmallTiles(routed, kTogether)), large(MaxLargeTiles(routed, kTogether));
   const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
                          large.get(), small_begin.get(), large_begin.get()};
-  Check(LaunchPlanExperts(device_ids.get(), 1, routed, 1, kTogether, plan, nullptr));
+  Check(LaunchPlanExperts(device_ids.get(), 1, routed, 1, kTogether, plan, DeviceStream()));
   LinearShape shape{.dtype = DType::kF8E4M3,
                     .rows = kExpertWidth,
                     .cols = kHidden,
@@ -191,7 +192,7 @@ void TimeExperts(int64_t tokens, std::vector<KernelRow>& table, bool coded = fal
          .end_tile = first + kTogether,
          .max_tiles = is_small ? MaxSmallTiles(routed, kTogether) : MaxLargeTiles(routed, kTogether),
          .tile_tokens = is_small ? kSmallTile : kLargeTile},
-        up, nullptr);
+        up, DeviceStream());
   };
   const double seconds = SecondsOf([&] {
     const LaunchResult result = run(false);
@@ -227,7 +228,7 @@ void TimeAttention(int64_t heads, int64_t rows, std::vector<KernelRow>& table) {
                                   .query_stride = heads * 192,
                                   .out = out.get(),
                                   .out_stride = heads * 128};
-  const double seconds = SecondsOf([&] { return LaunchPrefillAttention(args, nullptr); });
+  const double seconds = SecondsOf([&] { return LaunchPrefillAttention(args, DeviceStream()); });
   table.push_back(
       {"attention, un-absorbed MLA", Shape({heads, rows}), seconds,
        static_cast<double>(rows * heads * 2 * (192 + 128 + kHead)),
@@ -280,7 +281,7 @@ void TimeDecodeAttention(const DecodeShape& shape, int64_t rows, int64_t tokens,
          .partial = partial.get(),
          .log_sum = log_sum.get(),
          .out = out.get()},
-        nullptr);
+        DeviceStream());
   });
   const auto pairs = static_cast<double>(rows * heads) * static_cast<double>(tokens);
   table.push_back({shape.name, Shape({heads, rows, tokens}), seconds, static_cast<double>(call_pages * kPage * kv * 2),
@@ -308,7 +309,7 @@ void TimeHeadLinear(int64_t head_rows, int64_t first_row, int64_t out_rows, int6
                       .y_head_stride = out_rows};
   table.push_back({"products of single heads F8_E4M3", Shape({kHeads, out_rows, cols, rows}), SecondsOf([&] {
                      args.matrix = weights.Next();
-                     return LaunchHeadLinear(args, rows, nullptr);
+                     return LaunchHeadLinear(args, rows, DeviceStream());
                    }),
                    static_cast<double>(kHeads * (out_rows * cols + rows * 2 * (cols + out_rows))), 0});
 }
@@ -326,11 +327,12 @@ void TimeElementwise(int64_t rows, std::vector<KernelRow>& table) {
                          .out_bf16 = bf16.get(),
                          .out_bf16_stride = kHidden};
   const auto cells = static_cast<double>(rows * kHidden);
-  table.push_back(
-      {"rms_norm", Shape({rows, kHidden}), SecondsOf([&] { return LaunchRmsNorm(norm, nullptr); }), 6 * cells, 0});
+  table.push_back({"rms_norm", Shape({rows, kHidden}), SecondsOf([&] { return LaunchRmsNorm(norm, DeviceStream()); }),
+                   6 * cells, 0});
   const auto up = Random<float>(rows * kHidden, RandomFloat);
   table.push_back({"silu_mul", Shape({rows, kHidden}), SecondsOf([&] {
-                     return LaunchSiluMul(x->get(), up->get(), rows, kHidden, kHidden, bf16.get(), kHidden, nullptr);
+                     return LaunchSiluMul(x->get(), up->get(), rows, kHidden, kHidden, bf16.get(), kHidden,
+                                          DeviceStream());
                    }),
                    10 * cells, 0});
 }
@@ -350,7 +352,7 @@ void TimeRouting(int64_t rows, std::vector<KernelRow>& table) {
   const auto n = static_cast<double>(rows);
   table.push_back({"router logits", Shape({rows, kExperts, kHidden}), SecondsOf([&] {
                      const float* const its_w = w->get() + call++ % copies * kExperts * kHidden;
-                     return LaunchRouterLogits(its_w, kExperts, kHidden, x->get(), rows, out.get(), nullptr);
+                     return LaunchRouterLogits(its_w, kExperts, kHidden, x->get(), rows, out.get(), DeviceStream());
                    }),
                    4 * (n * kHidden + n * kExperts + double{kExperts} * kHidden), 0});
   const ChooseExpertsArgs choose{.logits = logits->get(),
@@ -365,12 +367,13 @@ void TimeRouting(int64_t rows, std::vector<KernelRow>& table) {
                                  .weights = weights.get(),
                                  .has_nan = has_nan.get()};
   table.push_back({"choose experts", Shape({rows, kExperts}),
-                   SecondsOf([&] { return LaunchChooseExperts(choose, nullptr); }), 4 * n * (kExperts + 2 * kChosen),
-                   0});
+                   SecondsOf([&] { return LaunchChooseExperts(choose, DeviceStream()); }),
+                   4 * n * (kExperts + 2 * kChosen), 0});
   const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
                          large.get(), small_begin.get(), large_begin.get()};
-  table.push_back({"plan experts", Shape({rows, kChosen}),
-                   SecondsOf([&] { return LaunchPlanExperts(ids.get(), 1, rows, kChosen, kExperts, plan, nullptr); }),
+  table.push_back({"plan experts", Shape({rows, kChosen}), SecondsOf([&] {
+                     return LaunchPlanExperts(ids.get(), 1, rows, kChosen, kExperts, plan, DeviceStream());
+                   }),
                    3 * 4 * n * kChosen, 0});
   const CombineArgs combine{.expert_out = expert_out->get(),
                             .ids = ids.get(),
@@ -383,7 +386,8 @@ void TimeRouting(int64_t rows, std::vector<KernelRow>& table) {
                             .hidden = kHidden,
                             .sums = sums.get()};
   table.push_back({"combine", Shape({rows, kChosen, kHidden}),
-                   SecondsOf([&] { return LaunchCombine(combine, nullptr); }), 4 * n * kHidden * (kChosen + 1), 0});
+                   SecondsOf([&] { return LaunchCombine(combine, DeviceStream()); }), 4 * n * kHidden * (kChosen + 1),
+                   0});
 }
 
 // Operations over the rate of products, or bytes over copy bandwidth: no version runs in less.
