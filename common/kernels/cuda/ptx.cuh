@@ -52,6 +52,17 @@ __device__ __forceinline__ void LoadIf(bool wanted, const void* from, uint4& to)
                : "l"(from), "r"(wanted ? 1 : 0));
 }
 
+// Four numbers of host memory that threads of the host write while kernels run, or of device memory: what is there now,
+// never what a cache has kept. `from` is a multiple of 16.
+__device__ __forceinline__ float4 LoadFromHost(const float* from) {
+  float4 numbers;
+  asm volatile("ld.relaxed.sys.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(numbers.x), "=f"(numbers.y), "=f"(numbers.z), "=f"(numbers.w)
+               : "l"(from)
+               : "memory");
+  return numbers;
+}
+
 // Copies `valid_bytes` (0..16) bytes from global to shared memory in the background, and zeroes the rest of the 16.
 // Both addresses are multiples of 16; with 0 valid bytes `global` is not read. Bypasses L1, since the data is read
 // once.

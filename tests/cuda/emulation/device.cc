@@ -55,7 +55,7 @@ void* AllocateHost(int64_t bytes) {
   MOE_CHECK(memory != nullptr);
   std::memset(memory, 0, static_cast<size_t>(bytes));
   std::lock_guard turn(emulation::Turn());
-  emulation::GlobalMemory::Get().AddHost(memory, bytes, /*writable=*/true);
+  emulation::GlobalMemory::Get().AddHost(memory, bytes, /*writable=*/true, /*changes=*/true);
   return memory;
 }
 

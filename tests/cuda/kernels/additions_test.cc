@@ -74,10 +74,11 @@ TEST(CudaAdditionsTest, AddsRowsWeightedByTheirGates) {
 // With a shared expert and its gates or without, with a norm or without: the bits of the operations by themselves.
 TEST(CudaAdditionsTest, AddsExpertsAndNorms) {
   constexpr int64_t kRows = 3;
-  for (const int64_t n : {1, 255, 2049, 2500}) {  // a thread's loads at once: 2048
+  for (const int64_t n : {4, 252, 8196, 10000}) {  // a block's loads at once: 8192
     const std::vector<float> routed = RandomFloats(kRows * n, 44), shared = RandomFloats(kRows * n, 45);
     const std::vector<float> before = RandomFloats(kRows * n, 46);
-    const DeviceArray<float> device_routed(routed), device_shared(shared), weight(RandomFloats(n, 47));
+    const HostArray<float> host_routed(routed);
+    const DeviceArray<float> device_shared(shared), weight(RandomFloats(n, 47));
     const DeviceArray<float> gates(RandomFloats(kRows, 48));
     for (const auto& [has_shared, has_gates] : {std::pair(false, false), {true, false}, {true, true}}) {
       const DeviceArray<float> sums(routed), residual(before), added(before), also_added(before);
@@ -101,7 +102,7 @@ TEST(CudaAdditionsTest, AddsExpertsAndNorms) {
       norm.out_int8 = norm_codes.get();
       norm.out_int8_stride = code_stride;
       ASSERT_TRUE(Ran(LaunchRmsNorm(norm, DeviceStream())));
-      AddExpertsArgs args{.routed = device_routed.get(),
+      AddExpertsArgs args{.routed = host_routed.get(),
                           .shared = has_shared ? device_shared.get() : nullptr,
                           .gates = has_gates ? gates.get() : nullptr,
                           .rows = kRows,
@@ -119,6 +120,11 @@ TEST(CudaAdditionsTest, AddsExpertsAndNorms) {
       norm.weight = nullptr;
       ASSERT_TRUE(Ran(LaunchAddExperts(args, norm, DeviceStream())));
       EXPECT_EQ(also_added.Download(), residual.Download()) << n << " numbers";
+      args.hidden = n - 1;
+      EXPECT_EQ(LaunchAddExperts(args, norm, DeviceStream()).error, kInvalidArgument) << "not in fours";
+      args.hidden = n;
+      args.routed += 1;
+      EXPECT_EQ(LaunchAddExperts(args, norm, DeviceStream()).error, kInvalidArgument) << "not in aligned fours";
     }
   }
 }
