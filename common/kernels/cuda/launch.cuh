@@ -60,6 +60,23 @@ inline bool StartsEarly(const void* kernel, Stream stream) {
   return launches_overlap && stream != nullptr && Waits(kernel);
 }
 
+// A source of kernels, whose code the driver loads together (modules.h).
+struct Module {
+  explicit Module(void (*its_kernel)()) : kernel(reinterpret_cast<const void*>(its_kernel)), next(first) {
+    first = this;
+  }
+
+  const void* const kernel;
+  const Module* const next;
+  inline static const Module* first = nullptr;
+};
+
+// Each source that includes this has its own of both, and so is on the list. The kernel is never launched.
+namespace {
+__global__ void OfThisModule() {}
+const Module this_module(OfThisModule);
+}  // namespace
+
 }  // namespace moestro::cuda
 
 #ifndef __CUDACC__

@@ -16,11 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/device/cuda/cuda_error.h"
 #include "common/device/cuda/registered_ranges.h"
 #include "common/device/host/host_device.h"
 #include "common/device/pinning.h"
 #include "common/device/staging.h"
 #include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/modules.h"
 #include "common/platform/smaps.h"
 #include "tests/cuda/emulation/runtime.h"
 #include "tests/support/aligned_memory.h"
@@ -209,6 +211,13 @@ TEST_F(CudaDeviceTest, KernelsDoNotStartEarlyWhereThatIsOff) {
   setenv("MOESTRO_PDL", "off", 1);
   EXPECT_EXIT(std::_Exit(static_cast<int>(EarlyLaunches(*Open(), Double))), testing::ExitedWithCode(0), "");
   unsetenv("MOESTRO_PDL");
+}
+
+TEST_F(CudaDeviceTest, AllSourcesOfKernelsAreLoaded) {
+  const auto device = Open();
+  ASSERT_TRUE(cuda::LoadModules().ok());
+  constexpr size_t kProbe = 1;  // of the tests
+  EXPECT_EQ(emulation::Gpu().known_kernels.size(), MOESTRO_KERNEL_SOURCES + kProbe);
 }
 
 TEST_F(CudaDeviceTest, AKernelThatFailsFailsWhatComesAfter) {

@@ -201,7 +201,9 @@ void ResetGpu() {
   TakeFinding();
   sticky_error = 0;
   const int64_t allocated_bytes = Gpu().allocated_bytes, registered_bytes = Gpu().registered_bytes;
-  Gpu() = {.registered_bytes = registered_bytes, .allocated_bytes = allocated_bytes};
+  Gpu() = GpuModel();
+  Gpu().registered_bytes = registered_bytes;
+  Gpu().allocated_bytes = allocated_bytes;
   peers.clear();
 }
 
@@ -296,7 +298,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return cudaSuccess;
 }
 
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  std::lock_guard turn(Turn());
+  if (Sticky() != cudaSuccess) return Sticky();
+  Gpu().known_kernels.insert(kernel);
   attributes->ptxVersion = Gpu().code > 0 ? Gpu().code : 10 * Gpu().major + Gpu().minor;
   return Sticky();
 }

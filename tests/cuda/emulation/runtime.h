@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 
 struct CUstream_st;
 
@@ -37,6 +38,7 @@ struct GpuModel {
   int64_t failing_launch = -1;  // counted from 0: this launch and everything after it fail
 
   // Counters.
+  std::set<const void*> known_kernels;  // whose attributes were asked for
   int64_t launches = 0;
   int64_t early_launches = 0;  // that may start before the kernel before them has ended
   int64_t pinned_copies = 0;
