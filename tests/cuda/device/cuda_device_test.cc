@@ -81,6 +81,37 @@ TEST_F(CudaDeviceTest, SaysWhatIsMissing) {
   EXPECT_THAT(status.message(), HasSubstr("--device-memory"));
 }
 
+TEST(CudaStatusTest, NamesTheRemedy) {
+  const struct {
+    cudaError_t error;
+    absl::StatusCode code;
+    const char* remedy;
+  } kErrors[] = {
+      {cudaErrorSystemNotReady, absl::StatusCode::kUnavailable, "systemctl status nvidia-fabricmanager"},
+      {cudaErrorSystemDriverMismatch, absl::StatusCode::kUnavailable, "restart the machine"},
+      {cudaErrorDevicesUnavailable, absl::StatusCode::kUnavailable, "nvidia-smi -c DEFAULT"},
+      {cudaErrorUnsupportedPtxVersion, absl::StatusCode::kUnimplemented, "CMAKE_CUDA_ARCHITECTURES"},
+      {cudaErrorIllegalInstruction, absl::StatusCode::kInternal, "MOESTRO_WGMMA=off"},
+      {cudaErrorLaunchTimeout, absl::StatusCode::kInternal, "use another GPU"},
+      {cudaErrorNvlinkUncorrectable, absl::StatusCode::kInternal, "nvidia-smi nvlink -e"},
+  };
+  for (const auto& [error, code, remedy] : kErrors) {
+    const absl::Status status = CudaStatus(error, "a call");
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(status.message(), HasSubstr(remedy));
+  }
+}
+
+TEST(CudaStatusTest, SaysWhenTheGpuIsLost) {
+  for (const cudaError_t error : {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorIllegalInstruction,
+                                  cudaErrorLaunchTimeout, cudaErrorNvlinkUncorrectable, cudaErrorContained}) {
+    EXPECT_THAT(CudaStatus(error, "a call").message(), HasSubstr("the GPU is lost to this process")) << error;
+  }
+  for (const cudaError_t error : {cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorSystemNotReady}) {
+    EXPECT_THAT(CudaStatus(error, "a call").message(), testing::Not(HasSubstr("the GPU is lost"))) << error;
+  }
+}
+
 TEST_F(CudaDeviceTest, AllMemoryButWhatTheDriverNeeds) {
   const auto device = OpenCudaDevice({}).value();
   EXPECT_EQ(device->memory_bytes(), emulation::Gpu().memory_bytes - (int64_t{512} << 20));
