@@ -1,8 +1,8 @@
 // Times the kernels at DeepSeek-V3's shapes and writes DIR/bench.json and DIR/bench.md, complete after each row. Every
 // figure is a ratio to a ceiling measured in the same run: copy bandwidth for moved bytes, the rate of products. A
 // kernel's own ceiling is the slower of the two.
-//   cuda_bench --out DIR [--ceilings FILE]      FILE: output of library_ceilings.py; without it, mma's rate only
-//   cuda_bench --once                           launches each kernel once and times nothing: for profilers
+//   cuda_bench --out DIR
+//   cuda_bench --once       launches each kernel once and times nothing: for profilers
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -27,7 +27,6 @@
 #include "common/tensor/packed_matrix.h"
 #include "tests/cuda/device.h"
 #include "tests/cuda/gpu/ceilings.h"
-#include "tests/cuda/gpu/library_rates.h"
 
 namespace moestro::cuda {
 namespace {
@@ -396,28 +395,25 @@ double LeastSeconds(const KernelRow& row, double bandwidth, double product_rate)
 }
 
 // fp8_mma_rate: 0 if the GPU has no such instruction.
-nlohmann::json Report(const std::vector<KernelRow>& table, double bandwidth, double mma_rate, double fp8_mma_rate,
-                      const LibraryRates& libraries) {
+nlohmann::json Report(const std::vector<KernelRow>& table, double bandwidth, double mma_rate, double fp8_mma_rate) {
   cudaDeviceProp gpu;
   cudaGetDeviceProperties(&gpu, 0);
-  const double product_rate = std::max(mma_rate, libraries.bf16_flops_per_second);
-  const double fp8_rate = std::max(fp8_mma_rate, libraries.fp8_flops_per_second);
   nlohmann::json report{{"gpu", gpu.name},
                         {"compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor)},
                         {"multiprocessors", gpu.multiProcessorCount},
                         {"copy_bytes_per_second", bandwidth},
                         {"mma_bf16_flops_per_second", mma_rate},
-                        {"bf16_flops_per_second", product_rate},
-                        {"fp8_flops_per_second", fp8_rate},
+                        {"mma_fp8_flops_per_second", fp8_mma_rate},
                         {"kernels", nlohmann::json::array()}};
   for (const KernelRow& row : table) {
     // Where the rate of FP8 is not known, the ratio is to BF16's, and may exceed 1.
-    const double its_rate = row.fp8 && fp8_rate > 0 ? fp8_rate : product_rate;
+    const double its_rate = row.fp8 && fp8_mma_rate > 0 ? fp8_mma_rate : mma_rate;
     report["kernels"].push_back({{"kernel", row.kernel},
                                  {"shape", row.shape},
                                  {"seconds", row.seconds},
                                  {"bytes", row.bytes},
                                  {"flops", row.flops},
+                                 {"fp8", row.fp8},
                                  {"ratio_to_copy", row.bytes / row.seconds / bandwidth},
                                  {"ratio_to_mma", row.flops / row.seconds / mma_rate},
                                  {"of_ceiling", LeastSeconds(row, bandwidth, its_rate) / row.seconds}});
@@ -432,12 +428,11 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
   std::fprintf(file, "\n## CUDA kernels on %s\n\n", report["gpu"].get<std::string>().c_str());
   std::fprintf(
       file,
-      "Compute capability %s, %d multiprocessors. Copy within device memory %.0f GB/s, mma BF16 %.1f TFLOP/s, "
-      "BF16 products by any means %.1f, FP8 products %.1f (0: not known). Of ceiling: of the slower of copy bandwidth "
-      "and products of its kind.\n",
+      "Compute capability %s, %d multiprocessors. Copy within device memory %.0f GB/s, mma BF16 %.1f TFLOP/s, FP8 %.1f "
+      "(0: it has none). Of ceiling: of the slower of copy bandwidth and mma of its kind.\n",
       report["compute_capability"].get<std::string>().c_str(), report["multiprocessors"].get<int>(),
       number(report["copy_bytes_per_second"], 1e-9), number(report["mma_bf16_flops_per_second"], 1e-12),
-      number(report["bf16_flops_per_second"], 1e-12), number(report["fp8_flops_per_second"], 1e-12));
+      number(report["mma_fp8_flops_per_second"], 1e-12));
   std::fprintf(
       file, "\n| kernel | shape | time | of copy bandwidth | of mma rate | of ceiling |\n|---|---|---|---|---|---|\n");
   for (const nlohmann::json& row : report["kernels"]) {
@@ -535,13 +530,12 @@ void TimeAll(std::vector<KernelRow>& table, const Done& done) {
   }
 }
 
-void Main(const std::string& out, const std::string& libraries_file) {
+void Main(const std::string& out) {
   WarmUp();
   const double bandwidth = CopyBandwidth(), mma_rate = MmaRate(), fp8_mma_rate = HasNativeFp8Mma() ? MmaRate(true) : 0;
-  const LibraryRates libraries = ReadLibraryRates(libraries_file);
   std::vector<KernelRow> table;
   TimeAll(table, [&] {
-    const nlohmann::json report = Report(table, bandwidth, mma_rate, fp8_mma_rate, libraries);
+    const nlohmann::json report = Report(table, bandwidth, mma_rate, fp8_mma_rate);
     std::ofstream(out + "/bench.json") << report.dump(2) << "\n";
     WriteMarkdown(report, out + "/bench.md");
   });
@@ -558,13 +552,12 @@ void Once() {
 
 int main(int argc, char** argv) {
   const std::string flag = argc > 1 ? argv[1] : "";
-  const bool has_ceilings = argc == 5 && std::string(argv[3]) == "--ceilings";
   if (argc == 2 && flag == "--once") {
     moestro::cuda::Once();
-  } else if (flag == "--out" && (argc == 3 || has_ceilings)) {
-    moestro::cuda::Main(argv[2], has_ceilings ? argv[4] : "");
+  } else if (flag == "--out" && argc == 3) {
+    moestro::cuda::Main(argv[2]);
   } else {
-    std::fprintf(stderr, "usage: cuda_bench --out DIR [--ceilings FILE] | --once\n");
+    std::fprintf(stderr, "usage: cuda_bench --out DIR | --once\n");
     return 2;
   }
   return 0;
