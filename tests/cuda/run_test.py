@@ -410,6 +410,15 @@ def test_the_node_needs_its_programs_and_says_what_fails(run, programs, command,
     assert "- failed: make-model" in done.stdout
 
 
+def test_a_nodes_programs_also_look_where_the_drivers_libraries_are(programs, command):
+    folder = programs(moestro='#!/bin/sh\necho "looks in $LD_LIBRARY_PATH" >&2\nexit 1\n')
+    (folder / "lib").mkdir()
+    call = command(folder, "--node")
+    call["env"]["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib64"
+    parts = results(subprocess.run(**call, capture_output=True, text=True, timeout=60).stdout)
+    assert parts == {"node": f"failed (1): make-model: looks in {folder}/lib:/usr/local/nvidia/lib64"}
+
+
 def test_half_a_file_of_a_part_that_crashed_leaves_the_others(run, tmp_path):
     crashes = '#!/bin/sh\nprintf \'{\n  "kernels": [\n    {\n    }\' >"$2/bench.json"\nkill -SEGV $$\n'
     done = run("--only", "pin,bench", cuda_bench=crashes)
