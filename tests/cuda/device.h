@@ -1,11 +1,13 @@
-// The device under test: the emulated one (emulation/device.cc) or a GPU (gpu/device.cc), as linked. Kernels go to the
-// default stream.
+// The device under test: the emulated one (emulation/device.cc) or a GPU (gpu/device.cc), as linked.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "common/kernels/cuda/stream.h"
 
 namespace moestro::cuda {
 
@@ -21,6 +23,11 @@ bool SetWarpGroups(bool on);
 // Kernels take what they do by themselves: on the emulated device the products of warps.
 void ResetWarpGroups();
 
+// Where kernels are launched. A GPU has a stream for it that is not the default one, because kernels of that one never
+// start early (launch.cuh), as the roles' do. On the emulated device it is the default one: a launch returns when the
+// kernel has ended.
+Stream DeviceStream();
+
 // Memory aligned to 256 bytes at its start: the emulated device reports an access past `bytes`. Every byte is 0xff: NaN
 // as F32 and BF16.
 void* AllocateDevice(int64_t bytes);
@@ -28,7 +35,8 @@ void FreeDevice(void* memory);
 void CopyToDevice(void* to, const void* from, int64_t bytes);
 void CopyFromDevice(void* to, const void* from, int64_t bytes);
 
-// Memory of the host that kernels read and write at its address; every byte is 0.
+// Memory of the host that kernels read and write at its address; every byte is 0. Threads of the host write it, too:
+// the emulated device reports loads but LoadFromHost (ptx.cuh).
 void* AllocateHost(int64_t bytes);
 void FreeHost(void* memory);
 
@@ -61,12 +69,15 @@ class DeviceArray {
   T* data_;
 };
 
-// An array of the host that kernels read and write. Not copyable.
+// An array of AllocateHost. Not copyable.
 template <typename T>
 class HostArray {
  public:
   explicit HostArray(int64_t size)
       : numbers_(static_cast<T*>(AllocateHost(size * sizeof(T))), static_cast<size_t>(size)) {}
+  explicit HostArray(const std::vector<T>& values) : HostArray(static_cast<int64_t>(values.size())) {
+    std::ranges::copy(values, numbers_.begin());
+  }
   ~HostArray() { FreeHost(numbers_.data()); }
   HostArray(const HostArray&) = delete;
   HostArray& operator=(const HostArray&) = delete;

@@ -2,7 +2,6 @@
 
 import fnmatch
 import json
-import math
 import os
 import re
 import shutil
@@ -17,17 +16,23 @@ import pytest
 RUN = Path(__file__).parent / "run"
 PACK = Path(__file__).parent / "pack"
 CHECKS = ("cuda_check", "cuda_stream_check", "cuda_ranks_check", "cuda_decode_check")
-# What GoogleTest prints, for tests 1 to 7 that its filter leaves.
+# What GoogleTest prints, for tests 1 to 7 that its filter has: some, or all, but those behind the dash.
 CHECK = """#!/bin/sh
-for flag; do case $flag in --gtest_output=json:*) json=${flag#*json:} ;; --gtest_filter=*) out=:${flag#*[*]-}: ;; esac; done
+for flag; do
+  case $flag in
+    --gtest_output=json:*) json=${flag#*json:} ;;
+    --gtest_filter=*) of=${flag#*=}; in=:${of%%-*}:; out=:${of#*-}: ;;
+  esac
+done
 for test in 1 2 3 4 5 6 7; do
+  case $in in ':*:' | ':Ptx'* | *Every* | *Takes* | *TheSame* | *:T.$test:*) ;; *) continue ;; esac
   case $out in *:T.$test:*) continue ;; esac
   echo "[ RUN      ] T.$test"
   result='      OK'
   TEST
   echo "[ $result ] T.$test (0 ms)"
 done
-echo '{"tests": 7, "failures": 0}' >"$json"
+echo '{"tests": 7, "bits": "BITS"}' >"$json"
 """
 BENCH = """#!/bin/sh
 [ "$1" = --gpu ] && { echo 'cuda:0 (a model)'; exit; }
@@ -35,13 +40,16 @@ echo "timings of NAME" >"$2/FILE.md"
 echo '{"seconds": 1}' >"$2/FILE.json"
 """
 BENCHES = {"cuda_pin_probe": "pin", "cuda_bench": "bench", "cuda_stream_bench": "stream", "cuda_decode_bench": "decode"}
+WRITES = """#!/bin/sh
+echo '{text}' >"$2/{file}.json"
+"""
 NO_GPU = "#!/bin/sh\necho 'cuda:0: no CUDA-capable device' >&2\nexit 1\n"
 FAILS = "#!/bin/sh\n[ \"$1\" = --gpu ] && exit\necho 'a kernel | was lost' >&2\nexit 1\n"
 HANGS = "#!/bin/sh\nexec sleep 600\n"
 
 
-def check(of_a_test=":"):
-    return CHECK.replace("TEST", of_a_test)
+def check(of_a_test=":", bits="same"):
+    return CHECK.replace("TEST", of_a_test).replace("BITS", bits)
 
 
 @pytest.fixture
@@ -98,7 +106,8 @@ def test_a_fault_loses_one_test(run, tmp_path):
     assert done.returncode == 1
     assert results(done.stdout) == {
         "check": "7 tests, 1 failures (T.3); lost T.2: failed (9): an illegal address; "
-                 "lost T.5: failed (9): an illegal address",
+                 "lost T.5: failed (9): an illegal address; "
+                 "with MOESTRO_PDL=off 0 of 3 pass; with MOESTRO_WGMMA=off 0 of 3 pass",
         "ranks_check": "7 tests, 0 failures"}
     with tarfile.open(tmp_path / "out/logs.tar.gz") as logs:  # which tests they were
         assert "[       OK ] T.7" in logs.extractfile("logs/check.log").read().decode()
@@ -108,7 +117,51 @@ def test_tests_that_fail_are_named(run):
     done = run("--only", "check", cuda_check=check("[ $test != 4 ] || result=' FAILED '").replace(
         '>"$json"', '>"$json"\nexit 1'))
     assert done.returncode == 1
-    assert results(done.stdout) == {"check": "7 tests, 1 failures (T.4)"}
+    assert results(done.stdout) == {
+        "check": "7 tests, 1 failures (T.4); with MOESTRO_PDL=off 0 of 1 pass; with MOESTRO_WGMMA=off 0 of 1 pass"}
+
+
+def failing_unless(switch, test):
+    return check(f"[ $test != {test} ] || [ \"${switch}\" = off ] || result=' FAILED '").replace(
+        '>"$json"', '>"$json"\n[ "$result" != \' FAILED \' ] || exit 1')
+
+
+def test_what_fails_runs_again_with_what_may_be_at_fault_switched_off(run):
+    done = run("--only", "check,ranks_check", cuda_check=failing_unless("MOESTRO_PDL", 7),
+               cuda_ranks_check=failing_unless("MOESTRO_WGMMA", 7))
+    assert done.returncode == 1
+    assert results(done.stdout) == {
+        "check": "7 tests, 1 failures (T.7); with MOESTRO_PDL=off 1 of 1 pass",
+        "ranks_check": "7 tests, 1 failures (T.7); with MOESTRO_PDL=off 0 of 1 pass; with MOESTRO_WGMMA=off 1 of 1 pass"}
+
+
+def test_auto_goes_on_with_what_explains_a_failure_switched_off(run):
+    switched = BENCH.replace("timings of NAME", "bench with MOESTRO_PDL=$MOESTRO_PDL").replace("FILE", "bench")
+    done = run("--auto", cuda_check=failing_unless("MOESTRO_PDL", 7), cuda_bench=switched)
+    assert done.returncode == 1
+    assert "bench with MOESTRO_PDL=off" in done.stdout
+    parts = results(done.stdout)
+    assert parts["ptx"].endswith("with MOESTRO_PDL=off 1 of 1 pass; MOESTRO_PDL off from here on")
+    assert parts["check"] == "7 tests, 0 failures"
+    assert list(parts)[-1] == "profile"
+
+
+@pytest.mark.parametrize("replaced, last", [
+    ({}, "profile"), ({"moestro": "#!/bin/sh\nexit 1\n"}, "node"),
+    ({"cuda_check": check("[ $test != 4 ] || exit 9")}, "sanitizer")])
+def test_auto_chooses_the_last_part_by_the_results(run, replaced, last):
+    assert list(results(run("--auto", **replaced).stdout))[-1] == last
+
+
+def test_bits_that_depend_on_overlapping_launches_are_told(run):
+    parts = results(run("--only", "short", cuda_decode_check=check(bits="'$MOESTRO_PDL'")).stdout)
+    assert parts == {"short": "MOESTRO_PDL=off gives other bits"}
+
+
+def test_a_short_run_says_with_which_launches_it_fails(run):
+    fails = check("[ $MOESTRO_PDL != on ] || exit 9")
+    parts = results(run("--only", "short", cuda_decode_check=fails).stdout)
+    assert parts["short"].startswith("cuda_decode_check with MOESTRO_PDL=on: 7 tests, 0 failures; lost T.1: failed (9)")
 
 
 # With a process of its own, which writes its id.
@@ -143,13 +196,13 @@ def test_what_is_stopped_leaves_no_process(run, tmp_path):
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_all(programs, command, tmp_path, number, status):
     pid = tmp_path / "pid"
-    running = subprocess.Popen(**command(programs(cuda_check=FORKS.replace("PID", str(pid)))), start_new_session=True,
+    running = subprocess.Popen(**command(programs(cuda_bench=FORKS.replace("PID", str(pid))), "--only", "ptx,bench"), start_new_session=True,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(pid.exists)
     running.send_signal(number)
     assert running.wait(timeout=60) == status
     wait_until(lambda: has_ended(int(pid.read_text())))
-    assert "timings of cuda_pin_probe" in (tmp_path / "out/report.md").read_text()  # of the part that was done
+    assert "| ptx | 7 tests, 0 failures |" in (tmp_path / "out/report.md").read_text()  # the part that was done
 
 
 def test_the_test_that_hangs_is_named(run):
@@ -167,7 +220,8 @@ def test_the_report_has_every_part(run, tmp_path):
     parts = results(done.stdout)
     assert parts["pin"] == parts["stream_bench"] == "done"
     assert parts["stream_check"] == "7 tests, 0 failures"
-    assert list(parts).index("decode_bench") < list(parts).index("stream_check")
+    assert list(parts) == ["ptx", "check", "short", "bench", "stream_bench", "decode_bench", "ceilings", "pin", "races",
+                           "stream_check", "ranks_check", "decode_check"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["logs.tar.gz", "report.md", "results.json"]
     assert (tmp_path / "out/report.md").read_text() == done.stdout
     assert json.loads((tmp_path / "out/results.json").read_text())["decode"] == {"seconds": 1}
@@ -175,10 +229,11 @@ def test_the_report_has_every_part(run, tmp_path):
         assert "logs/check.log" in logs.getnames()
 
 
-def test_the_report_says_which_products_are_not_taken(programs, command):
+@pytest.mark.parametrize("switch", ["MOESTRO_PDL", "MOESTRO_WGMMA"])
+def test_the_report_says_what_is_switched_off(programs, command, switch):
     call = command(programs(), "--only", "pin")
-    call["env"]["MOESTRO_WGMMA"] = "off"
-    assert "\nMOESTRO_WGMMA=off\n" in subprocess.run(**call, capture_output=True, text=True, timeout=60).stdout
+    call["env"][switch] = "off"
+    assert f"\n{switch}=off\n" in subprocess.run(**call, capture_output=True, text=True, timeout=60).stdout
 
 
 def test_results_of_an_earlier_run_are_not_reported(run, tmp_path):
@@ -209,7 +264,7 @@ def test_the_budget_ends_what_hangs(run):
 def test_a_run_that_is_killed_leaves_what_it_has(programs, command, tmp_path):
     report, pid = tmp_path / "out/report.md", tmp_path / "pid"
     hangs = HANGS.replace("exec", f"echo $$ >{pid}.new && mv {pid}.new {pid}; exec")
-    running = subprocess.Popen(**command(programs(cuda_check=hangs)), stdout=subprocess.DEVNULL,
+    running = subprocess.Popen(**command(programs(cuda_decode_bench=hangs), "--only", "bench,decode_bench"), stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     try:
         wait_until(pid.exists)
@@ -217,8 +272,8 @@ def test_a_run_that_is_killed_leaves_what_it_has(programs, command, tmp_path):
         running.kill()
         running.wait()
     os.kill(int(pid.read_text()), signal.SIGKILL)
-    assert results(report.read_text()) == {"pin": "done"}
-    assert "timings of cuda_pin_probe" in report.read_text()
+    assert results(report.read_text()) == {"bench": "done"}
+    assert "timings of cuda_bench" in report.read_text()
 
 
 @pytest.mark.parametrize("flags, status", [(["--dry-run"], 0), ([], 3)])
@@ -243,12 +298,12 @@ def test_a_missing_program_is_named(run, tmp_path):
 def test_parts_that_do_not_exist_are_refused(run):
     done = run("--only", "bench,checks")
     assert done.returncode == 2
-    assert "--only checks: there is no such part; use pin check" in done.stderr
+    assert "--only checks: there is no such part; use ptx check" in done.stderr
 
 
 def test_the_limits_of_a_call_fit_into_its_budget():
     parts = re.findall(r"^(\d) (\w+) +(\d+) ", RUN.read_text(), re.M)
-    assert len(parts) == 12
+    assert len(parts) == 15
     for call in "123":
         assert 0 < sum(int(seconds) for its, _, seconds in parts if its == call) <= 540
 
@@ -267,13 +322,14 @@ def test_the_second_call_profiles_and_looks_for_races(run, programs, command, tm
     assert "--clock-control none" in log and "cuda_bench --once" in log  # the GPU's clocks are not ours
 
 
-# Stands for PyTorch on a GPU that is lost in attention.
+# Stands for PyTorch that has no attention, and whose FP8 products are refused.
 TORCH = """
 from unittest.mock import MagicMock
 import sys, types
-def lost(*of, **also): raise RuntimeError("an illegal address")
+def lost(*of, **also): raise NotImplementedError("no kernel for this")
 torch = sys.modules[__name__]
-for name in ("randn", "ones", "empty", "empty_like", "_scaled_mm"): setattr(torch, name, MagicMock())
+for name in ("randn", "ones", "empty", "empty_like"): setattr(torch, name, MagicMock())
+def _scaled_mm(*of, **also): raise ValueError("scales of another shape\\nand more")
 bfloat16 = float8_e4m3fn = uint8 = None
 __version__ = "0"
 cuda = MagicMock()
@@ -283,16 +339,29 @@ nn = types.SimpleNamespace(functional=types.SimpleNamespace(scaled_dot_product_a
 """
 
 
-def test_rates_of_libraries_that_were_measured_stay(programs, command, tmp_path):
+def test_a_rate_that_libraries_lack_leaves_the_others(programs, command, tmp_path):
     (tmp_path / "torch.py").write_text(TORCH)
-    call = command(programs(), "--only", "ceilings")
+    rate = 2 * 8192**3 / 0.5
+    bench = {"copy_bytes_per_second": 1e9, "mma_bf16_flops_per_second": rate / 2, "mma_fp8_flops_per_second": 0,
+             "kernels": [{"kernel": "o", "shape": "1 x 2", "seconds": 2, "bytes": 1e9, "flops": 0.5 * rate, "fp8": False},
+                         {"kernel": "p", "shape": "1 x 2", "seconds": 2, "bytes": 1e9, "flops": rate, "fp8": True}]}
+    run = {"tokens": 4096, "seconds": 6, "copy_ceiling_seconds": 1, "product_flops": rate, "attention_flops": 2 * rate}
+    stream = {"bf16_flops_per_second": 1, "fp8_flops_per_second": 0, "runs": [run | {"inputs": "bf16"}, run | {"inputs": "fp8"}]}
+    call = command(programs(cuda_bench=WRITES.format(file="bench", text=json.dumps(bench)),
+                            cuda_stream_bench=WRITES.format(file="stream", text=json.dumps(stream))),
+                   "--only", "bench,stream_bench,ceilings")
     call["env"]["PYTHONPATH"] = str(tmp_path)
     done = subprocess.run(**call, capture_output=True, text=True, timeout=60)
-    assert results(done.stdout) == {"ceilings": "measured in part: RuntimeError: an illegal address"}
+    fp8 = "scales of another shape"
+    assert results(done.stdout)["ceilings"] == (
+        f"measured in part: fp8_flops_per_second: {fp8}; fp8_by_blocks_flops_per_second: {fp8}; "
+        "attention_flops_per_second: no kernel for this")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out/results.json").read_text())["ceilings"] == {
-        "gpu": "a model", "torch": "0", "bf16_flops_per_second": 2 * 8192**3 / 0.5,
-        "fp8_flops_per_second": 2 * 8192**3 / 0.5, "fp8_by_blocks_flops_per_second": 2 * 8192**3 / 0.5}
+        "gpu": "a model", "torch": "0", "bf16_flops_per_second": rate, "copy_bytes_per_second": 2 * 2**30 / 0.5}
+    # Beside what was measured before, where the libraries have the rate.
+    assert "| o | 1 x 2 | 0.50 |" in done.stdout and "| p |" not in done.stdout
+    assert "| 4096 | bf16 | 2.00 |" in done.stdout and "| 4096 | fp8 |" not in done.stdout
 
 
 def with_tools(command, tmp_path, **scripts):
@@ -324,7 +393,7 @@ def test_the_sanitizers_tests_exist():
     names = [f"{suite}.{test}" for suite, test in re.findall(r"^TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", sources, re.M)]
     filters = re.findall(r"'cuda_(?:\w+_)?check (\S+)'", RUN.read_text())
     patterns = [pattern for one in filters for pattern in one.split(":")]
-    assert len(filters) == 4 and len(patterns) == 16
+    assert len(filters) == 5 and len(patterns) == 19
     for pattern in patterns:
         assert any(fnmatch.fnmatch(name, pattern) for name in names), pattern
 
@@ -339,6 +408,15 @@ def test_the_node_needs_its_programs_and_says_what_fails(run, programs, command,
     steps = json.loads((tmp_path / "out/results.json").read_text())["node"]["steps"]
     assert steps == {"failed": "make-model: no room for a model"}
     assert "- failed: make-model" in done.stdout
+
+
+def test_a_nodes_programs_also_look_where_the_drivers_libraries_are(programs, command):
+    folder = programs(moestro='#!/bin/sh\necho "looks in $LD_LIBRARY_PATH" >&2\nexit 1\n')
+    (folder / "lib").mkdir()
+    call = command(folder, "--node")
+    call["env"]["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib64"
+    parts = results(subprocess.run(**call, capture_output=True, text=True, timeout=60).stdout)
+    assert parts == {"node": f"failed (1): make-model: looks in {folder}/lib:/usr/local/nvidia/lib64"}
 
 
 def test_half_a_file_of_a_part_that_crashed_leaves_the_others(run, tmp_path):
@@ -375,26 +453,29 @@ def test_the_archive_is_run_as_the_folder_is(programs, command, tmp_path):
     assert results(done.stdout) == {"pin": "done"}, done.stderr
 
 
-def test_a_node_is_carried_without_golden_files(programs, tmp_path):
+def test_programs_of_a_node_come_with_the_others(programs, tmp_path):
     folder = programs()
     (tmp_path / "bin").mkdir()
-    for name in ("moestro", *(f"moestro-{role}" for role in ("weight-store", "prefill", "decode", "router"))):
+    roles = re.search(r"^node_programs=\((.*)\)$", PACK.read_text(), re.M)[1].split()
+    for name in roles:
         shutil.copy("/usr/bin/true", tmp_path / "bin" / name)
+    packed = subprocess.run([PACK, "--bin", folder, "--node"], capture_output=True, text=True, timeout=60)
+    assert packed.returncode == 0, packed.stderr
+    with tarfile.open(tmp_path / "gpu.tar.xz") as archive:
+        assert {f"gpu/{name}" for name in [*roles, *CHECKS, *BENCHES]} <= set(archive.getnames())
 
-    def pack(*flags):
-        return subprocess.run([PACK, "--bin", folder, *flags], capture_output=True, text=True, timeout=60)
 
-    def tracked(packed):
-        return float(re.search(r"with ([\d.]+) MiB of tracked files", packed.stdout)[1])
-
-    node = pack("--node")
-    assert node.returncode == 0 and "tracked files but tests/golden" in node.stdout, node.stderr
-    golden = subprocess.run(["du", "-bcs", *(PACK.parents[1] / "golden").glob("*_tiny")], capture_output=True, text=True)
-    golden_mib = int(golden.stdout.split()[-2]) / 2**20
-    assert tracked(pack()) - tracked(node) >= 0.9 * golden_mib > 1
-    limit = math.ceil(tracked(node)) + 1  # between both
-    assert pack("--node", "--limit", str(limit)).returncode == 0
-    assert pack("--limit", str(limit)).returncode == 1
+def test_what_is_carried_is_what_is_counted(programs, tmp_path):
+    """Also by Git, in a clone as the packer says."""
+    packed = subprocess.run([PACK, "--bin", programs()], capture_output=True, text=True, timeout=60)
+    said = float(re.search(r"with ([\d.]+) MiB of tracked files", packed.stdout)[1])
+    command = re.search(r"carry a clone after: (git .*)", packed.stdout)[1]
+    subprocess.run(["git", "clone", "-q", "--shared", "--no-checkout", PACK.parents[2], tmp_path / "clone"], check=True)
+    subprocess.run(f"{command} && git checkout -q", shell=True, cwd=tmp_path / "clone", check=True)
+    carried = subprocess.run("find . -name .git -prune -o -type f -printf '%s\n'", shell=True, cwd=tmp_path / "clone",
+                             capture_output=True, text=True).stdout.split()
+    assert sum(map(int, carried)) / 2**20 == pytest.approx(said, abs=1)  # of the last commit
+    assert not (tmp_path / "clone/deploy/models/demo").exists()
 
 
 def test_more_than_can_be_carried_is_refused(programs):

@@ -9,7 +9,8 @@
 
 namespace moestro::device {
 
-// "what: cudaErrorName (its text); remedy".
+// "what: cudaErrorName (its text); remedy". Of errors after which the driver refuses this process everything, it says
+// so.
 absl::Status CudaStatus(cudaError_t error, std::string_view what);
 
 }  // namespace moestro::device

@@ -8,16 +8,19 @@
 #include "common/engine/cuda/cuda_rank_kernels.h"
 #include "common/engine/cuda/supported.h"
 #include "common/kernels/cuda/linear.h"
+#include "common/kernels/cuda/modules.h"
 
 namespace moestro::engine {
 namespace {
 
-// A device that has run a kernel: found out before gigabytes are copied.
+// A device that has run a kernel: found out before gigabytes are copied. And that has loaded them all: what the driver
+// may have to compile is no part of a request, in which a device without progress is given up.
 absl::StatusOr<std::unique_ptr<device::Device>> OpenDevice(const device::CudaDeviceOptions& options) {
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<device::Device> device, device::OpenCudaDevice(options));
   MOE_RETURN_IF_ERROR(device::CheckLaunch(*device, [](const float* x, float* sum, void* native) {
     return LaunchStatus(cuda::LaunchAdd(x, 1, sum, static_cast<cuda::Stream>(native)));
   }));
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LoadModules()));
   return device;
 }
 

@@ -112,32 +112,41 @@ __global__ void __launch_bounds__(kThreads) AddKernel(const float* x, int64_t n,
   if (i < n) sum[i] += x[i];
 }
 
-// Numbers of a row that a thread loads at once: so many hide how far away host memory is.
+// Fours of a row that a thread loads at once: so many hide how far away host memory is.
 constexpr int kLoadedAtOnce = 8;
 
+// Threads of the host write `routed` between launches, at the same addresses for every layer.
 __global__ void __launch_bounds__(kThreads) AddExpertsKernel(AddExpertsArgs args, RmsNormArgs norm) {
   BeginKernel();
   const int64_t row = blockIdx.x, first = row * args.hidden;
   const float gate = args.gates == nullptr ? 0.0f : Sigmoid(args.gates[row]);
-  for (int64_t begin = threadIdx.x; begin < args.hidden; begin += kLoadedAtOnce * kThreads) {
-    float sums[kLoadedAtOnce];
+  const auto add = [&](float sum, float shared) {
+    return args.gates == nullptr ? sum + shared : fmaf(gate, shared, sum);
+  };
+  for (int64_t begin = 4 * threadIdx.x; begin < args.hidden; begin += kLoadedAtOnce * 4 * kThreads) {
+    float4 sums[kLoadedAtOnce];
 #pragma unroll
     for (int k = 0; k < kLoadedAtOnce; ++k) {
-      const int64_t i = begin + k * kThreads;
-      sums[k] = i < args.hidden ? args.routed[first + i] : 0.0f;
+      const int64_t i = begin + k * 4 * kThreads;
+      if (i < args.hidden) sums[k] = LoadFromHost(args.routed + first + i);
     }
 #pragma unroll
     for (int k = 0; k < kLoadedAtOnce; ++k) {
-      const int64_t i = begin + k * kThreads;
+      const int64_t i = begin + k * 4 * kThreads;
       if (i >= args.hidden) continue;
+      float4 sum = sums[k];
       if (args.shared != nullptr) {
-        const float shared = args.shared[first + i];
-        sums[k] = args.gates == nullptr ? sums[k] + shared : fmaf(gate, shared, sums[k]);
+        const float4 shared = *reinterpret_cast<const float4*>(args.shared + first + i);
+        sum = make_float4(add(sum.x, shared.x), add(sum.y, shared.y), add(sum.z, shared.z), add(sum.w, shared.w));
       }
-      args.residual[first + i] += sums[k];
+      auto* const to = reinterpret_cast<float4*>(args.residual + first + i);
+      const float4 before = *to;
+      *to = make_float4(before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w);
     }
   }
-  if (norm.weight != nullptr) NormRow(norm, row);  // before its first barrier a thread reads what it has written itself
+  if (norm.weight == nullptr) return;
+  __syncthreads();  // the norm reads what other threads have written
+  NormRow(norm, row);
 }
 
 __global__ void __launch_bounds__(kThreads) AddBiasKernel(const float* bias, int64_t n, float* x) {
@@ -359,7 +368,12 @@ LaunchResult LaunchAddExperts(const AddExpertsArgs& args, const RmsNormArgs& nor
   if (args.rows == 0) return {};
   const bool is_of_residual =
       norm.x == args.residual && norm.x_stride == args.hidden && norm.rows == args.rows && norm.n == args.hidden;
-  if (args.hidden < 1 || (norm.weight != nullptr && (!is_of_residual || !CanCode(norm)))) return {kInvalidArgument};
+  const auto has_fours = [](const float* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  if (args.hidden < 1 || args.hidden % 4 != 0 || !has_fours(args.routed) || !has_fours(args.shared) ||
+      !has_fours(args.residual)) {
+    return {kInvalidArgument};
+  }
+  if (norm.weight != nullptr && (!is_of_residual || !CanCode(norm))) return {kInvalidArgument};
   return Launch("add experts", AddExpertsKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),
                 kSharedFloats * sizeof(float), stream, args, norm);
 }

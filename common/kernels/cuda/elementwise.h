@@ -53,6 +53,7 @@ struct AddExpertsArgs {
 };
 // residual += routed + shared, with two roundings; with gates, one fused multiply-add makes the sum of both. Then the
 // norm of these rows, whose x is the residual, unless its weight is null. Its bits are those of LaunchRmsNorm.
+// kInvalidArgument unless hidden is a multiple of 4, and the addresses of routed, shared and residual of 16.
 LaunchResult LaunchAddExperts(const AddExpertsArgs& args, const RmsNormArgs& norm, Stream stream);
 
 // x[r, i] += bias[i] for i in [0, n). x: [rows, n].

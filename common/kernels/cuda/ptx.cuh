@@ -52,6 +52,17 @@ __device__ __forceinline__ void LoadIf(bool wanted, const void* from, uint4& to)
                : "l"(from), "r"(wanted ? 1 : 0));
 }
 
+// Four numbers of host memory that threads of the host write while kernels run, or of device memory: what is there now,
+// never what a cache has kept. `from` is a multiple of 16.
+__device__ __forceinline__ float4 LoadFromHost(const float* from) {
+  float4 numbers;
+  asm volatile("ld.relaxed.sys.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(numbers.x), "=f"(numbers.y), "=f"(numbers.z), "=f"(numbers.w)
+               : "l"(from)
+               : "memory");
+  return numbers;
+}
+
 // Copies `valid_bytes` (0..16) bytes from global to shared memory in the background, and zeroes the rest of the 16.
 // Both addresses are multiples of 16; with 0 valid bytes `global` is not read. Bypasses L1, since the data is read
 // once.
@@ -104,10 +115,11 @@ __device__ __forceinline__ void MmaBf16(float (&d)[4], const uint32_t (&a)[4], c
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// Where the chip has it (compute capability 12.0), as an mma with scales, which are all 1: it has twice the rate.
-// Compute capability 8.0 has no products of FP8; nothing is launched there that has them.
+// Where the chip has it (compute capability 12.0 and 12.1), as an mma with scales, which are all 1: it has twice the
+// rate. Compute capability 8.0 has no products of FP8; nothing is launched there that has them.
 __device__ __forceinline__ void MmaE4M3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-#if defined(__CUDA_ARCH_FEAT_SM120_ALL)
+#if defined(__CUDA_ARCH_FEAT_SM120_ALL) || \
+    (defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ == 1200)
   constexpr uint32_t kOne = 0x7f7f7f7fu;  // four E8M0 scales
   asm volatile(
       "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0 "

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <random>
 
+#include "absl/strings/str_format.h"
 #include "common/base/math.h"
 #include "gtest/gtest.h"
 
@@ -73,6 +75,14 @@ bool SameBits(const Logits& a, const Logits& b) {
   return std::ranges::equal(a, b, [](const std::vector<float>& x, const std::vector<float>& y) {
     return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
   });
+}
+
+std::string BitsOf(const Logits& logits) {
+  std::string bytes;
+  for (const std::vector<float>& row : logits) {
+    bytes.append(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float));
+  }
+  return absl::StrFormat("%016x", std::hash<std::string>()(bytes));
 }
 
 }  // namespace moestro::model

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/model/engine.h"
@@ -44,5 +45,7 @@ std::vector<int32_t> RandomTokens(int64_t count, int64_t token_count, uint64_t s
 
 // Whether all numbers have equal bits.
 bool SameBits(const Logits& a, const Logits& b);
+// A text of their bits, for comparisons between processes.
+std::string BitsOf(const Logits& logits);
 
 }  // namespace moestro::model

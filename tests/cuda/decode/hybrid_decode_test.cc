@@ -272,6 +272,7 @@ TEST_F(HybridDecodeTest, TakesASequenceOverOnce) {
   HybridSubject subject(*model_.segment, kMaxRows, 16);
   Conversation conversation(subject, 2);
   const int64_t length = Conversation::kLengths[1];
+  std::string bits;
   for (const uint64_t lease : {11, 12}) {
     conversation.pages[1] = conversation.pool.pages(1, lease);
     for (int step = 0; step < 3; ++step) {
@@ -283,9 +284,11 @@ TEST_F(HybridDecodeTest, TakesASequenceOverOnce) {
       model::Logits logits;
       ASSERT_TRUE(subject.Step(std::span(&row, 1), conversation.pages, 1, &logits).ok());
       ExpectNear(subject.spec(), logits, expected);
+      bits += model::BitsOf(logits);
       EXPECT_EQ(subject.compute().copied_pages() - before, step == 0 ? 1 : 0) << "lease " << lease << " step " << step;
     }
   }
+  RecordProperty("bits", bits);
 }
 
 // Sequences come in parts whose pages the device has room for, and pages lose their places and come again.

@@ -16,11 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/device/cuda/cuda_error.h"
 #include "common/device/cuda/registered_ranges.h"
 #include "common/device/host/host_device.h"
 #include "common/device/pinning.h"
 #include "common/device/staging.h"
 #include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/modules.h"
 #include "common/platform/smaps.h"
 #include "tests/cuda/emulation/runtime.h"
 #include "tests/support/aligned_memory.h"
@@ -77,6 +79,37 @@ TEST_F(CudaDeviceTest, SaysWhatIsMissing) {
   status = OpenCudaDevice({.memory_bytes = int64_t{8} << 30}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("--device-memory"));
+}
+
+TEST(CudaStatusTest, NamesTheRemedy) {
+  const struct {
+    cudaError_t error;
+    absl::StatusCode code;
+    const char* remedy;
+  } kErrors[] = {
+      {cudaErrorSystemNotReady, absl::StatusCode::kUnavailable, "systemctl status nvidia-fabricmanager"},
+      {cudaErrorSystemDriverMismatch, absl::StatusCode::kUnavailable, "restart the machine"},
+      {cudaErrorDevicesUnavailable, absl::StatusCode::kUnavailable, "nvidia-smi -c DEFAULT"},
+      {cudaErrorUnsupportedPtxVersion, absl::StatusCode::kUnimplemented, "CMAKE_CUDA_ARCHITECTURES"},
+      {cudaErrorIllegalInstruction, absl::StatusCode::kInternal, "MOESTRO_WGMMA=off"},
+      {cudaErrorLaunchTimeout, absl::StatusCode::kInternal, "use another GPU"},
+      {cudaErrorNvlinkUncorrectable, absl::StatusCode::kInternal, "nvidia-smi nvlink -e"},
+  };
+  for (const auto& [error, code, remedy] : kErrors) {
+    const absl::Status status = CudaStatus(error, "a call");
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(status.message(), HasSubstr(remedy));
+  }
+}
+
+TEST(CudaStatusTest, SaysWhenTheGpuIsLost) {
+  for (const cudaError_t error : {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorIllegalInstruction,
+                                  cudaErrorLaunchTimeout, cudaErrorNvlinkUncorrectable, cudaErrorContained}) {
+    EXPECT_THAT(CudaStatus(error, "a call").message(), HasSubstr("the GPU is lost to this process")) << error;
+  }
+  for (const cudaError_t error : {cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorSystemNotReady}) {
+    EXPECT_THAT(CudaStatus(error, "a call").message(), testing::Not(HasSubstr("the GPU is lost"))) << error;
+  }
 }
 
 TEST_F(CudaDeviceTest, AllMemoryButWhatTheDriverNeeds) {
@@ -172,6 +205,52 @@ TEST_F(CudaDeviceTest, GpusThatDoNotReachEachOtherSaySo) {
 }
 
 // A kernel's fault shows when it runs: everything after it fails with the reason.
+// How many of two launches of the kernel on a stream may start early.
+int64_t EarlyLaunches(Device& device, cuda::LaunchResult (*launch)(float* x, cuda::Stream stream)) {
+  const Memory memory = device.Allocate(4, "a number").value();
+  auto* const number = reinterpret_cast<float*>(memory.data());
+  const auto stream = device.NewStream("kernels").value();
+  const float one = 1;
+  EXPECT_EQ(stream->CopyToDevice(memory.data(), reinterpret_cast<const uint8_t*>(&one), 4), absl::OkStatus());
+  const int64_t before = emulation::Gpu().early_launches;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(stream->Launch({.name = "kernel",
+                              .cost = {},
+                              .run =
+                                  [&](void* native) {
+                                    return launch(number, static_cast<cuda::Stream>(native)).ok()
+                                               ? absl::OkStatus()
+                                               : absl::InternalError("not launched");
+                                  }}),
+              absl::OkStatus());
+  }
+  EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+  return emulation::Gpu().early_launches - before;
+}
+cuda::LaunchResult Double(float* x, cuda::Stream stream) { return cuda::LaunchAdd(x, 1, x, stream); }
+
+TEST_F(CudaDeviceTest, KernelsStartEarlyIfTheirCodeWaits) {
+  const auto device = Open();
+  EXPECT_EQ(EarlyLaunches(*device, Double), 2);
+  emulation::Gpu().code = 89;  // a build for RTX 40 on a later GPU
+  EXPECT_EQ(EarlyLaunches(*device, [](float* x, cuda::Stream stream) { return cuda::LaunchClamp(1, 1, x, stream); }),
+            0);
+}
+
+TEST_F(CudaDeviceTest, KernelsDoNotStartEarlyWhereThatIsOff) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that has the variable from its start
+  setenv("MOESTRO_PDL", "off", 1);
+  EXPECT_EXIT(std::_Exit(static_cast<int>(EarlyLaunches(*Open(), Double))), testing::ExitedWithCode(0), "");
+  unsetenv("MOESTRO_PDL");
+}
+
+TEST_F(CudaDeviceTest, AllSourcesOfKernelsAreLoaded) {
+  const auto device = Open();
+  ASSERT_TRUE(cuda::LoadModules().ok());
+  constexpr size_t kProbe = 1;  // of the tests
+  EXPECT_EQ(emulation::Gpu().known_kernels.size(), MOESTRO_KERNEL_SOURCES + kProbe);
+}
+
 TEST_F(CudaDeviceTest, AKernelThatFailsFailsWhatComesAfter) {
   const auto device = Open();
   const Memory memory = device->Allocate(8, "numbers").value();

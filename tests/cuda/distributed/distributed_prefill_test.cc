@@ -318,6 +318,7 @@ TEST(CudaDistributedTest, TheSameEveryTime) {
   ASSERT_TRUE(first.status.ok()) << first.status;
   EXPECT_TRUE(model::SameBits(second.logits, first.logits));
   EXPECT_EQ(second.kv, first.kv);
+  RecordProperty("bits", model::BitsOf(first.logits));
 }
 
 // The NaN row is not one that needs logits: its rank reports it.

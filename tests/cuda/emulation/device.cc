@@ -22,6 +22,8 @@ bool SetWarpGroups(bool on) {
 }
 void ResetWarpGroups() { SetWarpGroups(false); }
 
+Stream DeviceStream() { return nullptr; }
+
 void* AllocateDevice(int64_t bytes) {
   constexpr int64_t kAlignment = 256;  // alignment of cudaMalloc
   // One byte more than requested, so that no two buffers can touch.
@@ -53,7 +55,7 @@ void* AllocateHost(int64_t bytes) {
   MOE_CHECK(memory != nullptr);
   std::memset(memory, 0, static_cast<size_t>(bytes));
   std::lock_guard turn(emulation::Turn());
-  emulation::GlobalMemory::Get().AddHost(memory, bytes, /*writable=*/true);
+  emulation::GlobalMemory::Get().AddHost(memory, bytes, /*writable=*/true, /*changes=*/true);
   return memory;
 }
 

@@ -39,7 +39,7 @@ void GlobalMemory::Add(const void* address, int64_t bytes) {
   auto* const by_byte = static_cast<Writer*>(std::calloc(std::max(granules, size_t{1}) * kGranule, sizeof(Writer)));
   MOE_CHECK(by_byte != nullptr);
   buffers_[begin] = {
-      begin, bytes, false, true, std::vector<Writer>(granules), std::unique_ptr<Writer[], Free>(by_byte)};
+      begin, bytes, false, true, false, std::vector<Writer>(granules), std::unique_ptr<Writer[], Free>(by_byte)};
 }
 
 void GlobalMemory::Remove(const void* address) {
@@ -47,9 +47,9 @@ void GlobalMemory::Remove(const void* address) {
   latest_ = nullptr;
 }
 
-void GlobalMemory::AddHost(const void* address, int64_t bytes, bool writable) {
+void GlobalMemory::AddHost(const void* address, int64_t bytes, bool writable, bool changes) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
-  buffers_[begin] = {begin, bytes, true, writable, {}, {}};
+  buffers_[begin] = {begin, bytes, true, writable, changes, {}, {}};
 }
 
 void GlobalMemory::RemoveHost(const void* address) {

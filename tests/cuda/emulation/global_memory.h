@@ -21,8 +21,9 @@ class GlobalMemory {
   // Adds [address, address + bytes), until Remove(address).
   void Add(const void* address, int64_t bytes);
   void Remove(const void* address);
-  // The same of host memory, for reading or also for writing. It need not have been added.
-  void AddHost(const void* address, int64_t bytes, bool writable);
+  // The same of host memory, for reading or also for writing. `changes`: threads of the host write it while kernels
+  // run. It need not have been added.
+  void AddHost(const void* address, int64_t bytes, bool writable, bool changes = false);
   void RemoveHost(const void* address);
   // The host has written these bytes.
   void Fill(const void* address, int64_t bytes);
@@ -35,6 +36,8 @@ class GlobalMemory {
   bool Has(const void* address) const;
   // Whether what was checked last is host memory.
   bool WasHost() const { return latest_ != nullptr && latest_->is_host; }
+  // And whether it changes while kernels run.
+  bool DidChange() const { return WasHost() && latest_->changes; }
 
  private:
   static constexpr size_t kGranule = 16;
@@ -55,6 +58,7 @@ class GlobalMemory {
     int64_t bytes = 0;
     bool is_host = false;  // then nobody is noted
     bool is_writable = true;
+    bool changes = false;
     std::vector<Writer> granules;
     std::unique_ptr<Writer[], Free> by_byte;  // of granules that are split
   };

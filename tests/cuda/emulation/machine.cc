@@ -117,6 +117,7 @@ class EmulatedMachine {
   void Product(const ProductKind& kind, Site site, float* d, const uint32_t* a, uint64_t columns, bool add);
   void WaitProducts(int groups);
   void StoreFlag(uint32_t* flag, uint32_t value);
+  void LoadFromHost(const float* from, float* to);
   void FenceProxy() { ++proxy_fences_[static_cast<size_t>(running_->number)]; }
   uint32_t SharedAddress(const void* p);
   [[noreturn]] void Fail(const std::string& what);
@@ -422,6 +423,8 @@ void EmulatedMachine::Check(const void* address, int64_t bytes, Access access, b
   if (!running_->begun) Fail("access to memory before BeginKernel");
   const std::string wrong = GlobalMemory::Get().Check(address, bytes, access, block_number_, first_block_);
   if (!wrong.empty()) Fail(wrong);
+  if (access != Access::kWrite && GlobalMemory::Get().DidChange())
+    Fail("an ordinary load of memory that the host writes");
   if (access == Access::kRead || !GlobalMemory::Get().WasHost()) return;
   if (flagged_) Fail("write to host memory behind the block's flag");
   running_->wrote_host = AccessorOf(*running_, whole_warp).when;
@@ -442,6 +445,14 @@ void EmulatedMachine::StoreFlag(uint32_t* flag, uint32_t value) {
   }
   flagged_ = true;
   std::atomic_ref(*flag).store(value, std::memory_order_release);
+}
+
+void EmulatedMachine::LoadFromHost(const float* from, float* to) {
+  constexpr int64_t kBytes = 16;
+  if (!running_->begun) Fail("access to memory before BeginKernel");
+  const std::string wrong = GlobalMemory::Get().Check(from, kBytes, Access::kRead, block_number_, first_block_);
+  if (!wrong.empty()) Fail(wrong);
+  std::memcpy(to, from, kBytes);
 }
 
 void EmulatedMachine::CheckRegisters(const void* address, int64_t bytes, bool write) {
@@ -672,6 +683,10 @@ void Prefetch(const void* address) {
 void StoreFlag(uint32_t* flag, uint32_t value) {
   CheckAlignment("a flag", flag, sizeof *flag);
   the_machine.StoreFlag(flag, value);
+}
+void LoadFromHost(const float* from, float* to) {
+  CheckAlignment("a load from the host", from, 16);
+  the_machine.LoadFromHost(from, to);
 }
 uint32_t SharedAddress(const void* shared) { return the_machine.SharedAddress(shared); }
 void WaitCopies(int groups) { the_machine.WaitCopies(static_cast<size_t>(groups)); }

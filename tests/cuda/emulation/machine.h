@@ -12,7 +12,8 @@
 //   - global memory: reading unwritten bytes; a block accessing bytes that another block of the same launch wrote
 //   - a thread that accesses global or host memory before BeginKernel, or ends without it: on GPUs that start kernels
 //     before the one before has ended, it would not have waited
-//   - host memory: a write that no barrier orders before the block's flag, or one behind it
+//   - host memory: a write that no barrier orders before the block's flag, or one behind it; an ordinary load of what
+//     threads of the host write while kernels run
 //   - a barrier or warp operation that some threads reach at another place of the source, or never (deadlock)
 // The first finding ends the launch, which then returns an error. Threads may launch and copy: they take turns.
 #pragma once
@@ -136,6 +137,8 @@ void Prefetch(const void* address);
 // A flag in host memory, after which the block writes nothing there but flags, and before which barriers order what its
 // threads have written there.
 void StoreFlag(uint32_t* flag, uint32_t value);
+// Four numbers, which threads of the host may write while kernels run: the only load of these.
+void LoadFromHost(const float* from, float* to);
 // As descriptors have it.
 uint32_t SharedAddress(const void* shared);
 

@@ -174,6 +174,13 @@ __global__ void Tell(PlantedFlag how, const float* in, float* host, uint32_t* fl
   if (how != PlantedFlag::kFirst && i == 63) StoreFlag(flag, 1);
 }
 
+__global__ void ReadHost(bool ordinary, const float* host, float* out) {
+  BeginKernel();
+  const unsigned i = 4 * threadIdx.x;
+  if (i >= 16) return;
+  *reinterpret_cast<float4*>(out + i) = ordinary ? *reinterpret_cast<const float4*>(host + i) : LoadFromHost(host + i);
+}
+
 __global__ void Sum(bool atomic, float* out) {
   BeginKernel();
   if (threadIdx.x != 0) return;
@@ -235,6 +242,9 @@ LaunchResult LaunchGroupProduct(PlantedProduct how, const uint8_t* a, const uint
 }
 LaunchResult LaunchFlag(PlantedFlag how, const float* in, float* host, uint32_t* flag) {
   return Launch("flag", Tell, dim3(1), dim3(kThreads), 0, nullptr, how, in, host, flag);
+}
+LaunchResult LaunchReadHost(bool ordinary, const float* host, float* out) {
+  return Launch("read host", ReadHost, dim3(1), dim3(kThreads), 0, nullptr, ordinary, host, out);
 }
 LaunchResult LaunchSum(bool atomic, float* out) {
   return Launch("sum", Sum, dim3(2), dim3(kThreads), 0, nullptr, atomic, out);

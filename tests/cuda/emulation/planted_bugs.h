@@ -58,6 +58,9 @@ enum class PlantedFlag {
 // Every thread copies one element to memory of the host, [64]. Then a flag there becomes 1.
 LaunchResult LaunchFlag(PlantedFlag how, const float* in, float* host, uint32_t* flag);
 
+// Four threads copy four numbers each of what the host writes, [16]; the bug: by ordinary loads.
+LaunchResult LaunchReadHost(bool ordinary, const float* host, float* out);
+
 // Two blocks add to one number, with an atomic addition or (the bug) without.
 LaunchResult LaunchSum(bool atomic, float* out);
 

@@ -218,6 +218,16 @@ TEST_F(PlantedBugsTest, FlagsForTheHost) {
   emulation::GlobalMemory::Get().RemoveHost(&host);
 }
 
+TEST_F(PlantedBugsTest, LoadsOfWhatTheHostWrites) {
+  const HostArray<float> host(std::vector<float>(numbers_.begin(), numbers_.begin() + 16));
+  ASSERT_TRUE(Ran(LaunchReadHost(false, host.get(), out_.get())));
+  const std::vector<float> got = out_.Download();
+  EXPECT_TRUE(std::equal(got.begin(), got.begin() + 16, numbers_.begin()));
+  ExpectFinding(LaunchReadHost(true, host.get(), out_.get()), "an ordinary load of memory that the host writes");
+  ExpectFinding(LaunchReadHost(false, host.get() + 1, out_.get()), "not a multiple of 16");
+  ExpectFinding(LaunchReadHost(false, host.get() + 4, out_.get()), "outside of device memory");
+}
+
 TEST_F(PlantedBugsTest, ReadOfMemoryNobodyWrote) {
   const DeviceArray<float> empty(kThreads);
   ExpectFinding(LaunchCopy(empty.get(), out_.get()), "read of global memory that nobody has written");

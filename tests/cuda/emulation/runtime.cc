@@ -201,7 +201,9 @@ void ResetGpu() {
   TakeFinding();
   sticky_error = 0;
   const int64_t allocated_bytes = Gpu().allocated_bytes, registered_bytes = Gpu().registered_bytes;
-  Gpu() = {.registered_bytes = registered_bytes, .allocated_bytes = allocated_bytes};
+  Gpu() = GpuModel();
+  Gpu().registered_bytes = registered_bytes;
+  Gpu().allocated_bytes = allocated_bytes;
   peers.clear();
 }
 
@@ -215,11 +217,12 @@ void AwaitRegistered(const void* byte) {
   registered_more.wait(turn, [&] { return KindOf(byte, 1) != HostMemory::kPageable; });
 }
 
-int EnqueueLaunch(CUstream_st* stream, std::function<bool()> run) {
+int EnqueueLaunch(CUstream_st* stream, bool early, std::function<bool()> run) {
   if (Sticky() != cudaSuccess) return Sticky();
-  stream->Add([run = std::move(run)] {
+  stream->Add([early, run = std::move(run)] {
     std::lock_guard turn(Turn());
     if (Sticky() != cudaSuccess) return;
+    if (early) ++Gpu().early_launches;
     if (Gpu().launches++ == Gpu().failing_launch || !run()) sticky_error = cudaErrorLaunchFailure;
   });
   return cudaSuccess;
@@ -293,6 +296,14 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       break;
   }
   return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  std::lock_guard turn(Turn());
+  if (Sticky() != cudaSuccess) return Sticky();
+  Gpu().known_kernels.insert(kernel);
+  attributes->ptxVersion = Gpu().code > 0 ? Gpu().code : 10 * Gpu().major + Gpu().minor;
+  return Sticky();
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {

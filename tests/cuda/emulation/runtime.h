@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 
 struct CUstream_st;
 
@@ -24,6 +25,7 @@ struct GpuModel {
   int count_error = 0;  // result of cudaGetDeviceCount, for example a missing driver
   int major = 12;       // compute capability
   int minor = 0;
+  int code = 0;  // compute capability that kernels are compiled for, as 89; 0: the GPU's own
   int64_t memory_bytes = int64_t{8} << 30;
   int64_t registrable_bytes = int64_t{1} << 60;  // of host memory
   // Whether a read-only mapping can be registered directly, with the corresponding flag. Recent GPUs with separate
@@ -36,7 +38,9 @@ struct GpuModel {
   int64_t failing_launch = -1;  // counted from 0: this launch and everything after it fail
 
   // Counters.
+  std::set<const void*> known_kernels;  // whose attributes were asked for
   int64_t launches = 0;
+  int64_t early_launches = 0;  // that may start before the kernel before them has ended
   int64_t pinned_copies = 0;
   int64_t pageable_copies = 0;
   int64_t device_copies = 0;     // from device memory to device memory
@@ -53,7 +57,8 @@ bool IsRegistered(const void* byte);
 // Waits until it is.
 void AwaitRegistered(const void* byte);
 
-// Runs `run` when the stream reaches it; false is a launch failure. Returns a cudaError_t.
-int EnqueueLaunch(CUstream_st* stream, std::function<bool()> run);
+// Runs `run` when the stream reaches it; false is a launch failure. `early`: a GPU may start it before. Returns a
+// cudaError_t.
+int EnqueueLaunch(CUstream_st* stream, bool early, std::function<bool()> run);
 
 }  // namespace moestro::emulation

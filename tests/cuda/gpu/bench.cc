@@ -1,8 +1,8 @@
 // Times the kernels at DeepSeek-V3's shapes and writes DIR/bench.json and DIR/bench.md, complete after each row. Every
 // figure is a ratio to a ceiling measured in the same run: copy bandwidth for moved bytes, the rate of products. A
 // kernel's own ceiling is the slower of the two.
-//   cuda_bench --out DIR [--ceilings FILE]      FILE: output of library_ceilings.py; without it, mma's rate only
-//   cuda_bench --once                           launches each kernel once and times nothing: for profilers
+//   cuda_bench --out DIR
+//   cuda_bench --once       launches each kernel once and times nothing: for profilers
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -27,7 +27,6 @@
 #include "common/tensor/packed_matrix.h"
 #include "tests/cuda/device.h"
 #include "tests/cuda/gpu/ceilings.h"
-#include "tests/cuda/gpu/library_rates.h"
 
 namespace moestro::cuda {
 namespace {
@@ -59,8 +58,8 @@ std::unique_ptr<DeviceArray<T>> Random(int64_t n, T (*make)(uint32_t)) {
   CopyToDevice(array->get(), pattern.data(), std::ssize(pattern) * static_cast<int64_t>(sizeof(T)));
   for (int64_t at = kPattern; at < n; at += kPattern) {
     const auto bytes = static_cast<size_t>(std::min(kPattern, n - at)) * sizeof(T);
-    Check(
-        {static_cast<int>(cudaMemcpyAsync(array->get() + at, array->get(), bytes, cudaMemcpyDeviceToDevice, nullptr))});
+    Check({static_cast<int>(
+        cudaMemcpyAsync(array->get() + at, array->get(), bytes, cudaMemcpyDeviceToDevice, DeviceStream()))});
   }
   return array;
 }
@@ -109,7 +108,8 @@ constexpr int64_t kChunkRows[] = {128, 512, 1024, 4096};
 // The rows in FP8 codes.
 std::unique_ptr<DeviceArray<uint8_t>> Encode(const DeviceArray<uint16_t>& x, int64_t rows, int64_t cols) {
   auto codes = std::make_unique<DeviceArray<uint8_t>>(rows * Fp8RowBytes(cols));
-  Check(LaunchEncodeFp8({.x = x.get(), .x_stride = cols, .rows = rows, .cols = cols, .out = codes->get()}, nullptr));
+  Check(LaunchEncodeFp8({.x = x.get(), .x_stride = cols, .rows = rows, .cols = cols, .out = codes->get()},
+                        DeviceStream()));
   return codes;
 }
 
@@ -122,7 +122,7 @@ void TimeLinear(const char* name, DType dtype, int64_t rows, int64_t cols, int64
   LinearShape shape{
       .dtype = dtype, .rows = rows, .cols = cols, .x = x->get(), .x_stride = cols, .y = y.get(), .y_stride = rows};
   if (coded) shape.codes = codes->get();
-  const double seconds = SecondsOf([&] { return LaunchLinear(shape, weights.Next(), tokens, nullptr); });
+  const double seconds = SecondsOf([&] { return LaunchLinear(shape, weights.Next(), tokens, DeviceStream()); });
   table.push_back({std::string(name) + " " + DTypeName(dtype) + (coded ? ", inputs in FP8" : ""),
                    Shape({rows, cols, tokens}), seconds,
                    static_cast<double>(PackedBytes(dtype, rows, cols) + tokens * (2 * cols + 4 * rows)),
@@ -141,7 +141,7 @@ void TimeGateUp(int64_t tokens, std::vector<KernelRow>& table) {
                           .x_stride = kHidden,
                           .y = y.get(),
                           .y_stride = kExpertWidth};
-  const double seconds = SecondsOf([&] { return LaunchGateUp(shape, gate.Next(), up.Next(), tokens, nullptr); });
+  const double seconds = SecondsOf([&] { return LaunchGateUp(shape, gate.Next(), up.Next(), tokens, DeviceStream()); });
   table.push_back({"gate and up F8_E4M3", Shape({2 * kExpertWidth, kHidden, tokens}), seconds,
                    static_cast<double>(2 * kExpertWidth * kHidden + tokens * 2 * (kHidden + kExpertWidth)),
                    2.0 * 2 * kExpertWidth * kHidden * static_cast<double>(tokens)});
@@ -171,7 +171,7 @@ void TimeExperts(int64_t tokens, std::vector<KernelRow>& table, bool coded = fal
   const DeviceArray<TokenTile> small(MaxSmallTiles(routed, kTogether)), large(MaxLargeTiles(routed, kTogether));
   const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
                          large.get(), small_begin.get(), large_begin.get()};
-  Check(LaunchPlanExperts(device_ids.get(), 1, routed, 1, kTogether, plan, nullptr));
+  Check(LaunchPlanExperts(device_ids.get(), 1, routed, 1, kTogether, plan, DeviceStream()));
   LinearShape shape{.dtype = DType::kF8E4M3,
                     .rows = kExpertWidth,
                     .cols = kHidden,
@@ -191,7 +191,7 @@ void TimeExperts(int64_t tokens, std::vector<KernelRow>& table, bool coded = fal
          .end_tile = first + kTogether,
          .max_tiles = is_small ? MaxSmallTiles(routed, kTogether) : MaxLargeTiles(routed, kTogether),
          .tile_tokens = is_small ? kSmallTile : kLargeTile},
-        up, nullptr);
+        up, DeviceStream());
   };
   const double seconds = SecondsOf([&] {
     const LaunchResult result = run(false);
@@ -227,7 +227,7 @@ void TimeAttention(int64_t heads, int64_t rows, std::vector<KernelRow>& table) {
                                   .query_stride = heads * 192,
                                   .out = out.get(),
                                   .out_stride = heads * 128};
-  const double seconds = SecondsOf([&] { return LaunchPrefillAttention(args, nullptr); });
+  const double seconds = SecondsOf([&] { return LaunchPrefillAttention(args, DeviceStream()); });
   table.push_back(
       {"attention, un-absorbed MLA", Shape({heads, rows}), seconds,
        static_cast<double>(rows * heads * 2 * (192 + 128 + kHead)),
@@ -280,7 +280,7 @@ void TimeDecodeAttention(const DecodeShape& shape, int64_t rows, int64_t tokens,
          .partial = partial.get(),
          .log_sum = log_sum.get(),
          .out = out.get()},
-        nullptr);
+        DeviceStream());
   });
   const auto pairs = static_cast<double>(rows * heads) * static_cast<double>(tokens);
   table.push_back({shape.name, Shape({heads, rows, tokens}), seconds, static_cast<double>(call_pages * kPage * kv * 2),
@@ -308,7 +308,7 @@ void TimeHeadLinear(int64_t head_rows, int64_t first_row, int64_t out_rows, int6
                       .y_head_stride = out_rows};
   table.push_back({"products of single heads F8_E4M3", Shape({kHeads, out_rows, cols, rows}), SecondsOf([&] {
                      args.matrix = weights.Next();
-                     return LaunchHeadLinear(args, rows, nullptr);
+                     return LaunchHeadLinear(args, rows, DeviceStream());
                    }),
                    static_cast<double>(kHeads * (out_rows * cols + rows * 2 * (cols + out_rows))), 0});
 }
@@ -326,11 +326,12 @@ void TimeElementwise(int64_t rows, std::vector<KernelRow>& table) {
                          .out_bf16 = bf16.get(),
                          .out_bf16_stride = kHidden};
   const auto cells = static_cast<double>(rows * kHidden);
-  table.push_back(
-      {"rms_norm", Shape({rows, kHidden}), SecondsOf([&] { return LaunchRmsNorm(norm, nullptr); }), 6 * cells, 0});
+  table.push_back({"rms_norm", Shape({rows, kHidden}), SecondsOf([&] { return LaunchRmsNorm(norm, DeviceStream()); }),
+                   6 * cells, 0});
   const auto up = Random<float>(rows * kHidden, RandomFloat);
   table.push_back({"silu_mul", Shape({rows, kHidden}), SecondsOf([&] {
-                     return LaunchSiluMul(x->get(), up->get(), rows, kHidden, kHidden, bf16.get(), kHidden, nullptr);
+                     return LaunchSiluMul(x->get(), up->get(), rows, kHidden, kHidden, bf16.get(), kHidden,
+                                          DeviceStream());
                    }),
                    10 * cells, 0});
 }
@@ -350,7 +351,7 @@ void TimeRouting(int64_t rows, std::vector<KernelRow>& table) {
   const auto n = static_cast<double>(rows);
   table.push_back({"router logits", Shape({rows, kExperts, kHidden}), SecondsOf([&] {
                      const float* const its_w = w->get() + call++ % copies * kExperts * kHidden;
-                     return LaunchRouterLogits(its_w, kExperts, kHidden, x->get(), rows, out.get(), nullptr);
+                     return LaunchRouterLogits(its_w, kExperts, kHidden, x->get(), rows, out.get(), DeviceStream());
                    }),
                    4 * (n * kHidden + n * kExperts + double{kExperts} * kHidden), 0});
   const ChooseExpertsArgs choose{.logits = logits->get(),
@@ -365,12 +366,13 @@ void TimeRouting(int64_t rows, std::vector<KernelRow>& table) {
                                  .weights = weights.get(),
                                  .has_nan = has_nan.get()};
   table.push_back({"choose experts", Shape({rows, kExperts}),
-                   SecondsOf([&] { return LaunchChooseExperts(choose, nullptr); }), 4 * n * (kExperts + 2 * kChosen),
-                   0});
+                   SecondsOf([&] { return LaunchChooseExperts(choose, DeviceStream()); }),
+                   4 * n * (kExperts + 2 * kChosen), 0});
   const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
                          large.get(), small_begin.get(), large_begin.get()};
-  table.push_back({"plan experts", Shape({rows, kChosen}),
-                   SecondsOf([&] { return LaunchPlanExperts(ids.get(), 1, rows, kChosen, kExperts, plan, nullptr); }),
+  table.push_back({"plan experts", Shape({rows, kChosen}), SecondsOf([&] {
+                     return LaunchPlanExperts(ids.get(), 1, rows, kChosen, kExperts, plan, DeviceStream());
+                   }),
                    3 * 4 * n * kChosen, 0});
   const CombineArgs combine{.expert_out = expert_out->get(),
                             .ids = ids.get(),
@@ -383,7 +385,8 @@ void TimeRouting(int64_t rows, std::vector<KernelRow>& table) {
                             .hidden = kHidden,
                             .sums = sums.get()};
   table.push_back({"combine", Shape({rows, kChosen, kHidden}),
-                   SecondsOf([&] { return LaunchCombine(combine, nullptr); }), 4 * n * kHidden * (kChosen + 1), 0});
+                   SecondsOf([&] { return LaunchCombine(combine, DeviceStream()); }), 4 * n * kHidden * (kChosen + 1),
+                   0});
 }
 
 // Operations over the rate of products, or bytes over copy bandwidth: no version runs in less.
@@ -392,28 +395,25 @@ double LeastSeconds(const KernelRow& row, double bandwidth, double product_rate)
 }
 
 // fp8_mma_rate: 0 if the GPU has no such instruction.
-nlohmann::json Report(const std::vector<KernelRow>& table, double bandwidth, double mma_rate, double fp8_mma_rate,
-                      const LibraryRates& libraries) {
+nlohmann::json Report(const std::vector<KernelRow>& table, double bandwidth, double mma_rate, double fp8_mma_rate) {
   cudaDeviceProp gpu;
   cudaGetDeviceProperties(&gpu, 0);
-  const double product_rate = std::max(mma_rate, libraries.bf16_flops_per_second);
-  const double fp8_rate = std::max(fp8_mma_rate, libraries.fp8_flops_per_second);
   nlohmann::json report{{"gpu", gpu.name},
                         {"compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor)},
                         {"multiprocessors", gpu.multiProcessorCount},
                         {"copy_bytes_per_second", bandwidth},
                         {"mma_bf16_flops_per_second", mma_rate},
-                        {"bf16_flops_per_second", product_rate},
-                        {"fp8_flops_per_second", fp8_rate},
+                        {"mma_fp8_flops_per_second", fp8_mma_rate},
                         {"kernels", nlohmann::json::array()}};
   for (const KernelRow& row : table) {
     // Where the rate of FP8 is not known, the ratio is to BF16's, and may exceed 1.
-    const double its_rate = row.fp8 && fp8_rate > 0 ? fp8_rate : product_rate;
+    const double its_rate = row.fp8 && fp8_mma_rate > 0 ? fp8_mma_rate : mma_rate;
     report["kernels"].push_back({{"kernel", row.kernel},
                                  {"shape", row.shape},
                                  {"seconds", row.seconds},
                                  {"bytes", row.bytes},
                                  {"flops", row.flops},
+                                 {"fp8", row.fp8},
                                  {"ratio_to_copy", row.bytes / row.seconds / bandwidth},
                                  {"ratio_to_mma", row.flops / row.seconds / mma_rate},
                                  {"of_ceiling", LeastSeconds(row, bandwidth, its_rate) / row.seconds}});
@@ -428,12 +428,11 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
   std::fprintf(file, "\n## CUDA kernels on %s\n\n", report["gpu"].get<std::string>().c_str());
   std::fprintf(
       file,
-      "Compute capability %s, %d multiprocessors. Copy within device memory %.0f GB/s, mma BF16 %.1f TFLOP/s, "
-      "BF16 products by any means %.1f, FP8 products %.1f (0: not known). Of ceiling: of the slower of copy bandwidth "
-      "and products of its kind.\n",
+      "Compute capability %s, %d multiprocessors. Copy within device memory %.0f GB/s, mma BF16 %.1f TFLOP/s, FP8 %.1f "
+      "(0: it has none). Of ceiling: of the slower of copy bandwidth and mma of its kind.\n",
       report["compute_capability"].get<std::string>().c_str(), report["multiprocessors"].get<int>(),
       number(report["copy_bytes_per_second"], 1e-9), number(report["mma_bf16_flops_per_second"], 1e-12),
-      number(report["bf16_flops_per_second"], 1e-12), number(report["fp8_flops_per_second"], 1e-12));
+      number(report["mma_fp8_flops_per_second"], 1e-12));
   std::fprintf(
       file, "\n| kernel | shape | time | of copy bandwidth | of mma rate | of ceiling |\n|---|---|---|---|---|---|\n");
   for (const nlohmann::json& row : report["kernels"]) {
@@ -531,13 +530,12 @@ void TimeAll(std::vector<KernelRow>& table, const Done& done) {
   }
 }
 
-void Main(const std::string& out, const std::string& libraries_file) {
+void Main(const std::string& out) {
   WarmUp();
   const double bandwidth = CopyBandwidth(), mma_rate = MmaRate(), fp8_mma_rate = HasNativeFp8Mma() ? MmaRate(true) : 0;
-  const LibraryRates libraries = ReadLibraryRates(libraries_file);
   std::vector<KernelRow> table;
   TimeAll(table, [&] {
-    const nlohmann::json report = Report(table, bandwidth, mma_rate, fp8_mma_rate, libraries);
+    const nlohmann::json report = Report(table, bandwidth, mma_rate, fp8_mma_rate);
     std::ofstream(out + "/bench.json") << report.dump(2) << "\n";
     WriteMarkdown(report, out + "/bench.md");
   });
@@ -554,13 +552,12 @@ void Once() {
 
 int main(int argc, char** argv) {
   const std::string flag = argc > 1 ? argv[1] : "";
-  const bool has_ceilings = argc == 5 && std::string(argv[3]) == "--ceilings";
   if (argc == 2 && flag == "--once") {
     moestro::cuda::Once();
-  } else if (flag == "--out" && (argc == 3 || has_ceilings)) {
-    moestro::cuda::Main(argv[2], has_ceilings ? argv[4] : "");
+  } else if (flag == "--out" && argc == 3) {
+    moestro::cuda::Main(argv[2]);
   } else {
-    std::fprintf(stderr, "usage: cuda_bench --out DIR [--ceilings FILE] | --once\n");
+    std::fprintf(stderr, "usage: cuda_bench --out DIR | --once\n");
     return 2;
   }
   return 0;

@@ -28,6 +28,11 @@ cudaDeviceProp Properties() {
   return properties;
 }
 
+void Copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, const char* what) {
+  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, DeviceStream()), what);
+  Check(cudaStreamSynchronize(DeviceStream()), what);
+}
+
 }  // namespace
 
 std::string DeviceName() { return Properties().name; }
@@ -43,18 +48,28 @@ bool SetWarpGroups(bool on) {
 }
 void ResetWarpGroups() { setenv("MOESTRO_WGMMA", kWgmma.c_str(), 1); }
 
+Stream DeviceStream() {
+  static const Stream stream = [] {
+    cudaStream_t made = nullptr;
+    Check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return made;
+  }();
+  return stream;
+}
+
+// The default stream does not wait for that one, so memory is written and read there, too.
 void* AllocateDevice(int64_t bytes) {
   void* memory = nullptr;
   Check(cudaMalloc(&memory, static_cast<size_t>(bytes > 0 ? bytes : 1)), "cudaMalloc");
-  Check(cudaMemset(memory, 0xff, static_cast<size_t>(bytes)), "cudaMemset");
+  Check(cudaMemsetAsync(memory, 0xff, static_cast<size_t>(bytes), DeviceStream()), "cudaMemsetAsync");
   return memory;
 }
 void FreeDevice(void* memory) { Check(cudaFree(memory), "cudaFree"); }
 void CopyToDevice(void* to, const void* from, int64_t bytes) {
-  Check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "copy to the device");
+  Copy(to, from, bytes, cudaMemcpyHostToDevice, "copy to the device");
 }
 void CopyFromDevice(void* to, const void* from, int64_t bytes) {
-  Check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost), "copy from the device");
+  Copy(to, from, bytes, cudaMemcpyDeviceToHost, "copy from the device");
 }
 
 void* AllocateHost(int64_t bytes) {

@@ -2,6 +2,7 @@
 
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/ptx.cuh"
+#include "tests/cuda/device.h"
 #include "tests/cuda/gpu/ceilings.h"
 
 namespace moestro::cuda {
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) MmaProbeKernel(int rounds, float* ou
 
 LaunchResult LaunchMmaProbe(bool fp8, int blocks, int rounds, float* out) {
   return Launch("mma probe", fp8 ? MmaProbeKernel<true> : MmaProbeKernel<false>, dim3(static_cast<unsigned>(blocks)),
-                dim3(kThreads), 0, nullptr, rounds, out);
+                dim3(kThreads), 0, DeviceStream(), rounds, out);
 }
 
 }  // namespace moestro::cuda

@@ -121,18 +121,19 @@ double SmallCopySeconds(const uint8_t* host, uint8_t* device, bool under_experts
   return seconds[10];
 }
 
-// Registers slices of 1 GiB, which the driver fills with pages, until it refuses one, or three quarters of the
-// available memory are registered, or the time is up.
+// Registers slices of 1 GiB, which the driver fills with pages, until it refuses one, or 16 GiB or three quarters of
+// the available memory are registered, or the time is up.
 nlohmann::json PinAsMuchAsPossible() {
   constexpr double kSeconds = 12;
   constexpr int64_t kSlice = int64_t{1} << 30;
   const absl::StatusOr<AvailableMemory> available = ReadAvailableMemory();
-  const int64_t slices = available.ok() ? available->bytes / 4 * 3 / kSlice : 8;
+  constexpr int64_t kMostSlices = 16;  // who else is on this machine is not known
+  const int64_t slices = std::min(available.ok() ? available->bytes / 4 * 3 / kSlice : 8, kMostSlices);
   const SharedMapping memory(std::max<int64_t>(slices, 1) * kSlice);
   const int64_t free = FreeDeviceBytes();
   const double begin = Now();
   int64_t pinned = 0;
-  std::string end = "three quarters of the available memory";
+  std::string end = slices == kMostSlices ? "16 GiB" : "three quarters of the available memory";
   for (; pinned < slices; ++pinned) {
     if (Now() - begin > kSeconds) {
       end = "the time was up";

@@ -1,9 +1,8 @@
 // Times streamed prefill of MoE layers of DeepSeek-V3's geometry, with weights in pinned shared memory (staged if
 // pinning is refused). Compares it with the machine's limits, both measured on it: the weights' bytes at the bandwidth
-// of pinned copies, the operations at the rate of products: of FP8 values with inputs in FP8, where prefill takes these
+// of pinned copies, the operations at the rate of mma: of FP8 values with inputs in FP8, where prefill takes these
 // by default, and of BF16 values. Writes DIR/stream.json and DIR/stream.md, complete after each run.
-//   cuda_stream_bench --out DIR [--ceilings FILE]      FILE: output of library_ceilings.py; without it, mma's rates
-//   only
+//   cuda_stream_bench --out DIR
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -24,7 +23,6 @@
 #include "tests/cuda/device.h"
 #include "tests/cuda/gpu/ceilings.h"
 #include "tests/cuda/gpu/host_weights.h"
-#include "tests/cuda/gpu/library_rates.h"
 #include "tests/support/aligned_memory.h"
 
 namespace moestro {
@@ -110,6 +108,8 @@ nlohmann::json RowOf(const StreamResult& result, const weights::ModelSpec& spec,
                      {"staged_bytes", run.staged_bytes},
                      {"pageable_bytes", run.pageable_bytes},
                      {"copy_ceiling_seconds", copies},
+                     {"product_flops", layers * operations.products},
+                     {"attention_flops", layers * operations.attention},
                      {"load_stream_bytes_per_second", static_cast<double>(run.streamed_bytes) / run.load_seconds},
                      {"compute_seconds", run.compute_seconds},
                      {"stall_seconds", run.stall_seconds},
@@ -128,7 +128,7 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
     return std::string(text);
   };
   file << "\n## Streamed prefill, " << report["layers"] << " layers of DeepSeek-V3's geometry\n\nPinned copies "
-       << number(report["copy_bytes_per_second"], 1e-9, "%.1f") << " GB/s, products BF16 "
+       << number(report["copy_bytes_per_second"], 1e-9, "%.1f") << " GB/s, mma BF16 "
        << number(report["bf16_flops_per_second"], 1e-12, "%.1f") << " TFLOP/s, FP8 "
        << (report["fp8_flops_per_second"].get<double>() > 0
                ? number(report["fp8_flops_per_second"], 1e-12, "%.1f TFLOP/s")
@@ -147,19 +147,11 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
   }
 }
 
-// The greater of mma's and the libraries' rates.
-GpuCeilings Measure(const std::string& libraries_file) {
-  GpuCeilings ceilings{cuda::PinnedBandwidth(), cuda::MmaRate(), cuda::HasNativeFp8Mma() ? cuda::MmaRate(true) : 0};
-  const LibraryRates libraries = ReadLibraryRates(libraries_file);
-  ceilings.bf16_flops_per_second = std::max(ceilings.bf16_flops_per_second, libraries.bf16_flops_per_second);
-  ceilings.fp8_flops_per_second = std::max(ceilings.fp8_flops_per_second, libraries.fp8_flops_per_second);
-  return ceilings;
-}
-
-absl::Status Main(const std::string& out, const std::string& libraries_file) {
+absl::Status Main(const std::string& out) {
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device, device::OpenCudaDevice({}));
   cuda::WarmUp();
-  const GpuCeilings ceilings = Measure(libraries_file);
+  const GpuCeilings ceilings{cuda::PinnedBandwidth(), cuda::MmaRate(),
+                             cuda::HasNativeFp8Mma() ? cuda::MmaRate(true) : 0};
   const weights::ModelSpec spec = DeepSeekV3Layers(kLayers);
   const HostWeights host(spec);
   std::promise<std::pair<int64_t, absl::Status>> told;
@@ -193,12 +185,11 @@ absl::Status Main(const std::string& out, const std::string& libraries_file) {
 }  // namespace moestro
 
 int main(int argc, char** argv) {
-  const bool has_ceilings = argc == 5 && std::string(argv[3]) == "--ceilings";
-  if ((argc != 3 && !has_ceilings) || std::string(argv[1]) != "--out") {
-    std::fprintf(stderr, "usage: cuda_stream_bench --out DIR [--ceilings FILE]\n");
+  if (argc != 3 || std::string(argv[1]) != "--out") {
+    std::fprintf(stderr, "usage: cuda_stream_bench --out DIR\n");
     return 2;
   }
-  const absl::Status status = moestro::Main(argv[2], has_ceilings ? argv[4] : "");
+  const absl::Status status = moestro::Main(argv[2]);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return 1;

@@ -26,7 +26,7 @@ TEST(CudaAdditionsTest, SumPartsInOrder) {
         device_parts.push_back(std::make_unique<DeviceArray<float>>(parts.back()));
         args.parts[part] = device_parts.back()->get();
       }
-      ASSERT_TRUE(Ran(LaunchSumParts(args, nullptr)));
+      ASSERT_TRUE(Ran(LaunchSumParts(args, DeviceStream())));
       const std::vector<float> got = out.Download();
       for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
         float sum = 0;
@@ -36,7 +36,7 @@ TEST(CudaAdditionsTest, SumPartsInOrder) {
       EXPECT_TRUE(std::isnan(got.back()));
     }
   }
-  EXPECT_EQ(LaunchSumParts({.count = kMaxParts + 1, .n = 1}, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchSumParts({.count = kMaxParts + 1, .n = 1}, DeviceStream()).error, kInvalidArgument);
 }
 
 // Exact additions to each row; what follows the last one stays unchanged.
@@ -45,7 +45,7 @@ TEST(CudaAdditionsTest, AddsABiasToEveryRow) {
     for (const int64_t n : {1, 255, 520}) {
       const std::vector<float> bias = RandomFloats(n, 31), x = RandomFloats(rows * n + 1, 32);
       const DeviceArray<float> device_bias(bias), device_x(x);
-      ASSERT_TRUE(Ran(LaunchAddBias(device_bias.get(), rows, n, device_x.get(), nullptr)));
+      ASSERT_TRUE(Ran(LaunchAddBias(device_bias.get(), rows, n, device_x.get(), DeviceStream())));
       const std::vector<float> got = device_x.Download();
       for (int64_t i = 0; i < rows * n; ++i) ASSERT_EQ(got[i], x[i] + bias[i % n]) << rows << " x " << n << ": " << i;
       EXPECT_EQ(got.back(), x.back());
@@ -60,7 +60,7 @@ TEST(CudaAdditionsTest, AddsRowsWeightedByTheirGates) {
       const std::vector<float> x = RandomFloats(rows * n, 33), sum = RandomFloats(rows * n + 1, 34);
       const std::vector<float> gates = RandomFloats(rows, 35);
       const DeviceArray<float> device_x(x), device_gates(gates), device_sum(sum);
-      ASSERT_TRUE(Ran(LaunchAddGated(device_x.get(), device_gates.get(), rows, n, device_sum.get(), nullptr)));
+      ASSERT_TRUE(Ran(LaunchAddGated(device_x.get(), device_gates.get(), rows, n, device_sum.get(), DeviceStream())));
       const std::vector<float> got = device_sum.Download();
       for (int64_t i = 0; i < rows * n; ++i) {
         const double weight = 1 / (1 + std::exp(-static_cast<double>(gates[i / n])));
@@ -74,19 +74,20 @@ TEST(CudaAdditionsTest, AddsRowsWeightedByTheirGates) {
 // With a shared expert and its gates or without, with a norm or without: the bits of the operations by themselves.
 TEST(CudaAdditionsTest, AddsExpertsAndNorms) {
   constexpr int64_t kRows = 3;
-  for (const int64_t n : {1, 255, 2049, 2500}) {  // a thread's loads at once: 2048
+  for (const int64_t n : {4, 252, 8196, 10000}) {  // a block's loads at once: 8192
     const std::vector<float> routed = RandomFloats(kRows * n, 44), shared = RandomFloats(kRows * n, 45);
     const std::vector<float> before = RandomFloats(kRows * n, 46);
-    const DeviceArray<float> device_routed(routed), device_shared(shared), weight(RandomFloats(n, 47));
+    const HostArray<float> host_routed(routed);
+    const DeviceArray<float> device_shared(shared), weight(RandomFloats(n, 47));
     const DeviceArray<float> gates(RandomFloats(kRows, 48));
     for (const auto& [has_shared, has_gates] : {std::pair(false, false), {true, false}, {true, true}}) {
       const DeviceArray<float> sums(routed), residual(before), added(before), also_added(before);
       if (has_gates) {
-        ASSERT_TRUE(Ran(LaunchAddGated(device_shared.get(), gates.get(), kRows, n, sums.get(), nullptr)));
+        ASSERT_TRUE(Ran(LaunchAddGated(device_shared.get(), gates.get(), kRows, n, sums.get(), DeviceStream())));
       } else if (has_shared) {
-        ASSERT_TRUE(Ran(LaunchAdd(device_shared.get(), kRows * n, sums.get(), nullptr)));
+        ASSERT_TRUE(Ran(LaunchAdd(device_shared.get(), kRows * n, sums.get(), DeviceStream())));
       }
-      ASSERT_TRUE(Ran(LaunchAdd(sums.get(), kRows * n, residual.get(), nullptr)));
+      ASSERT_TRUE(Ran(LaunchAdd(sums.get(), kRows * n, residual.get(), DeviceStream())));
       const DeviceArray<uint16_t> normed(kRows * n), norm_out(kRows * n);
       RmsNormArgs norm{.x = residual.get(),
                        .x_stride = n,
@@ -100,8 +101,8 @@ TEST(CudaAdditionsTest, AddsExpertsAndNorms) {
       const DeviceArray<uint16_t> codes(kRows * code_stride), norm_codes(kRows * code_stride);
       norm.out_int8 = norm_codes.get();
       norm.out_int8_stride = code_stride;
-      ASSERT_TRUE(Ran(LaunchRmsNorm(norm, nullptr)));
-      AddExpertsArgs args{.routed = device_routed.get(),
+      ASSERT_TRUE(Ran(LaunchRmsNorm(norm, DeviceStream())));
+      AddExpertsArgs args{.routed = host_routed.get(),
                           .shared = has_shared ? device_shared.get() : nullptr,
                           .gates = has_gates ? gates.get() : nullptr,
                           .rows = kRows,
@@ -110,15 +111,20 @@ TEST(CudaAdditionsTest, AddsExpertsAndNorms) {
       norm.x = added.get();
       norm.out_bf16 = normed.get();
       norm.out_int8 = codes.get();
-      ASSERT_TRUE(Ran(LaunchAddExperts(args, norm, nullptr)));
+      ASSERT_TRUE(Ran(LaunchAddExperts(args, norm, DeviceStream())));
       EXPECT_EQ(added.Download(), residual.Download()) << n << " numbers";
       EXPECT_EQ(normed.Download(), norm_out.Download()) << n << " numbers";
       EXPECT_EQ(codes.Download(), norm_codes.Download()) << n << " numbers";
       args.residual = also_added.get();
-      EXPECT_EQ(LaunchAddExperts(args, norm, nullptr).error, kInvalidArgument) << "the norm of another array";
+      EXPECT_EQ(LaunchAddExperts(args, norm, DeviceStream()).error, kInvalidArgument) << "the norm of another array";
       norm.weight = nullptr;
-      ASSERT_TRUE(Ran(LaunchAddExperts(args, norm, nullptr)));
+      ASSERT_TRUE(Ran(LaunchAddExperts(args, norm, DeviceStream())));
       EXPECT_EQ(also_added.Download(), residual.Download()) << n << " numbers";
+      args.hidden = n - 1;
+      EXPECT_EQ(LaunchAddExperts(args, norm, DeviceStream()).error, kInvalidArgument) << "not in fours";
+      args.hidden = n;
+      args.routed += 1;
+      EXPECT_EQ(LaunchAddExperts(args, norm, DeviceStream()).error, kInvalidArgument) << "not in aligned fours";
     }
   }
 }

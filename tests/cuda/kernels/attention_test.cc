@@ -144,7 +144,7 @@ void CheckGroupedQueries(const PagedCase& c) {
                             .out_stride = c.heads * c.value_dim() + 2};
   const DeviceArray<uint16_t> out(c.rows * args.out_stride);
   args.out = out.get();
-  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, DeviceStream())));
   CheckAgainstTruth(
       c, args, queries, out.Download(),
       [&](int64_t t, int64_t head, int64_t i) { return FromBf16(cache.Token(t)[head * c.key_dim + i]); },
@@ -179,7 +179,7 @@ void CheckLatent(const PagedCase& c) {
                             .out_stride = c.heads * PagedCase::kValueDim};
   const DeviceArray<uint16_t> out(c.rows * args.out_stride);
   args.out = out.get();
-  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, DeviceStream())));
   const auto at = [&](int64_t t, int64_t head, int64_t i) {
     return FromBf16(expanded[static_cast<size_t>((t * c.heads + head) * kHead + i)]);
   };
@@ -265,7 +265,7 @@ TEST_P(CudaAttentionTest, PartsMergedByTheirLogSums) {
       args.tokens = sizes[i];
       args.partial = i == 0 ? total.get() : part.get();
       args.log_sum = i == 0 ? total_log_sum.get() : part_log_sum.get();
-      ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+      ASSERT_TRUE(Ran(LaunchPrefillAttention(args, DeviceStream())));
       if (i == 0) {
         EXPECT_EQ(total_log_sum.Download()[0], -std::numeric_limits<float>::infinity());
         EXPECT_EQ(total.Download()[0], 0.0f);
@@ -281,7 +281,7 @@ TEST_P(CudaAttentionTest, PartsMergedByTheirLogSums) {
                                             .sinks = c.sinks ? sinks.get() : nullptr,
                                             .out = i == 2 ? out.get() : nullptr,
                                             .out_stride = args.out_stride},
-                                           nullptr)));
+                                           DeviceStream())));
     }
     const double merges = (c.sinks ? 3 : 2) * kMerge;
     CheckAgainstTruth(
@@ -340,16 +340,16 @@ TEST_P(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
       args.tokens = last - first;
       args.partial = is_first ? total.get() : part.get();
       args.log_sum = is_first ? total_log_sum.get() : part_log_sum.get();
-      ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+      ASSERT_TRUE(Ran(LaunchPrefillAttention(args, DeviceStream())));
       if (!is_first) {
-        ASSERT_TRUE(Ran(LaunchMergeAttention(merge, nullptr)));
+        ASSERT_TRUE(Ran(LaunchMergeAttention(merge, DeviceStream())));
       }
       is_first = false;
     }
     const std::vector<float> totals = total.Download();
     merge.part = merge.part_log_sum = nullptr;
     merge.out = out.get();
-    ASSERT_TRUE(Ran(LaunchMergeAttention(merge, nullptr)));
+    ASSERT_TRUE(Ran(LaunchMergeAttention(merge, DeviceStream())));
     EXPECT_EQ(total.Download(), totals) << "nothing is merged any more";
     CheckAgainstTruth(
         c, args, std::vector<uint16_t>(queries.begin() + begin * width, queries.begin() + end * width), out.Download(),
@@ -379,12 +379,12 @@ TEST_P(CudaAttentionTest, BitsDoNotDependOnTheTile) {
                               .query_stride = kDim,
                               .out = all.get(),
                               .out_stride = kDim};
-    ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+    ASSERT_TRUE(Ran(LaunchPrefillAttention(args, DeviceStream())));
     args.position = kBegin;
     args.rows = kRows;
     args.queries += kBegin * kDim;
     args.out = some.get();
-    ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+    ASSERT_TRUE(Ran(LaunchPrefillAttention(args, DeviceStream())));
     const std::vector<uint16_t> expected = all.Download(), got = some.Download();
     EXPECT_TRUE(std::equal(got.begin(), got.end(), expected.begin() + kBegin * kDim)) << "window " << window;
   }
@@ -409,12 +409,12 @@ TEST_P(CudaAttentionTest, SomeHeadsAtATime) {
                             .query_stride = kHeads * kDim,
                             .out = all.get(),
                             .out_stride = kHeads * kDim};
-  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, DeviceStream())));
   args.heads = args.kv_heads = kSome;
   args.keys.data = args.values.data = kv.get() + kFirst * kDim;
   args.queries = queries.get() + kFirst * kDim;
   args.out = some.get() + kFirst * kDim;
-  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, DeviceStream())));
   const std::vector<uint16_t> expected = all.Download(), got = some.Download();
   for (int64_t i = 0; i < kRows * kHeads * kDim; ++i) {
     const int64_t head = i / kDim % kHeads;
@@ -439,16 +439,16 @@ TEST_P(CudaAttentionTest, RefusesWhatItHasNoKernelFor) {
                                   .out = numbers.get()};
   PrefillAttentionArgs args = good;
   args.key_dim = 576;
-  EXPECT_EQ(LaunchPrefillAttention(args, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchPrefillAttention(args, DeviceStream()).error, kInvalidArgument);
   args = good;
   args.keys.token_stride = 129;
-  EXPECT_EQ(LaunchPrefillAttention(args, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchPrefillAttention(args, DeviceStream()).error, kInvalidArgument);
   args = good;
   args.shared_keys = vectors;
-  EXPECT_EQ(LaunchPrefillAttention(args, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchPrefillAttention(args, DeviceStream()).error, kInvalidArgument);
   args = good;
   args.rows = 0;
-  EXPECT_TRUE(LaunchPrefillAttention(args, nullptr).ok());
+  EXPECT_TRUE(LaunchPrefillAttention(args, DeviceStream()).ok());
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ class Batch {
         .partial = partial_->get(),
         .log_sum = log_sum_->get(),
         .out = out.get()};
-    EXPECT_TRUE(Ran(LaunchDecodeAttention(args, nullptr)));
+    EXPECT_TRUE(Ran(LaunchDecodeAttention(args, DeviceStream())));
     return out.Download();
   }
   std::vector<float> LogSums() const { return log_sum_->Download(); }
@@ -289,7 +289,7 @@ TEST(CudaDecodeAttentionTest, RefusesWhatItHasNoKernelFor) {
   const auto expect_refused = [&](auto change) {
     DecodeAttentionArgs args = good;
     change(args);
-    EXPECT_EQ(LaunchDecodeAttention(args, nullptr).error, kInvalidArgument);
+    EXPECT_EQ(LaunchDecodeAttention(args, DeviceStream()).error, kInvalidArgument);
   };
   expect_refused([](DecodeAttentionArgs& a) { a.latent = 520; });
   expect_refused([](DecodeAttentionArgs& a) { a.latent = 60; });
@@ -313,7 +313,7 @@ TEST(CudaDecodeAttentionTest, RefusesWhatItHasNoKernelFor) {
   expect_refused([](DecodeAttentionArgs& a) { a.rotated_queries.head_stride = 63; });
   DecodeAttentionArgs none = good;
   none.rows = 0;
-  EXPECT_TRUE(LaunchDecodeAttention(none, nullptr).ok());
+  EXPECT_TRUE(LaunchDecodeAttention(none, DeviceStream()).ok());
 }
 
 }  // namespace

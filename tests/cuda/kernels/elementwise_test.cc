@@ -32,7 +32,8 @@ TEST(CudaElementwiseTest, EmbeddingRowsAreExact) {
     const DeviceArray<float> wide_table(wide);
     const auto check = [&](const auto* device_table) {
       const DeviceArray<float> residual(4 * hidden);
-      ASSERT_TRUE(Ran(LaunchEmbed(device_table + offset, device_tokens.get(), 4, hidden, residual.get(), nullptr)));
+      ASSERT_TRUE(
+          Ran(LaunchEmbed(device_table + offset, device_tokens.get(), 4, hidden, residual.get(), DeviceStream())));
       const std::vector<float> got = residual.Download();
       for (int64_t i = 0; i < 4 * hidden; ++i) {
         const int64_t from = offset + tokens[static_cast<size_t>(i / hidden)] * hidden + i % hidden;
@@ -71,7 +72,7 @@ TEST(CudaElementwiseTest, RmsNormAgainstDouble) {
                      .out = out.get(),
                      .out_bf16 = bf16.get(),
                      .out_bf16_stride = n + 1};
-    ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
+    ASSERT_TRUE(Ran(LaunchRmsNorm(args, DeviceStream())));
     const std::vector<float> got = out.Download();
     const std::vector<uint16_t> got_bf16 = bf16.Download();
     for (int64_t row = 0; row < kRows; ++row) {
@@ -86,7 +87,7 @@ TEST(CudaElementwiseTest, RmsNormAgainstDouble) {
       ASSERT_EQ(got_bf16[static_cast<size_t>(row * (n + 1) + n)], kUntouchedBits);
     }
     args.out = nullptr;  // either output may be missing
-    ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
+    ASSERT_TRUE(Ran(LaunchRmsNorm(args, DeviceStream())));
   }
 }
 
@@ -112,24 +113,24 @@ TEST(CudaElementwiseTest, NormsInCodes) {
                        .out_bf16 = bf16.get(),
                        .out_bf16_stride = stride,
                        .subtract_mean = subtract_mean};
-      ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
+      ASSERT_TRUE(Ran(LaunchRmsNorm(args, DeviceStream())));
       ASSERT_TRUE(Ran(LaunchEncodeInt8({.x = bf16.get(),
                                         .x_stride = stride,
                                         .cols = n,
                                         .out = expected.get(),
                                         .out_stride = code_stride,
                                         .rows = kRows},
-                                       nullptr)));
+                                       DeviceStream())));
       args.out_bf16 = nullptr;
       args.out_int8 = codes.get();
       args.out_int8_stride = code_stride;
-      ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
+      ASSERT_TRUE(Ran(LaunchRmsNorm(args, DeviceStream())));
       EXPECT_EQ(codes.Download(), expected.Download()) << n << " numbers";
       args.out_int8_stride = Int8Stride(n) - 8;
-      EXPECT_EQ(LaunchRmsNorm(args, nullptr).error, kInvalidArgument);
+      EXPECT_EQ(LaunchRmsNorm(args, DeviceStream()).error, kInvalidArgument);
       args.out_int8_stride = code_stride;
       args.out_int8 += 4;
-      EXPECT_EQ(LaunchRmsNorm(args, nullptr).error, kInvalidArgument);
+      EXPECT_EQ(LaunchRmsNorm(args, DeviceStream()).error, kInvalidArgument);
     }
   }
 }
@@ -151,7 +152,7 @@ TEST(CudaElementwiseTest, LayerNormAgainstDouble) {
                                    .eps = kEps,
                                    .out = out.get(),
                                    .subtract_mean = true},
-                                  nullptr)));
+                                  DeviceStream())));
     const std::vector<float> got = out.Download();
     for (int64_t row = 0; row < kRows; ++row) {
       const std::span<const float> of(&x[static_cast<size_t>(row * n)], static_cast<size_t>(n));
@@ -179,7 +180,7 @@ TEST(CudaElementwiseTest, ClampsAndKeepsNan) {
     std::vector<float> x = RandomFloats(n + 1, 36, 4.0f);
     x[0] = nan;
     const DeviceArray<float> device_x(x);
-    ASSERT_TRUE(Ran(LaunchClamp(1.5f, n, device_x.get(), nullptr)));
+    ASSERT_TRUE(Ran(LaunchClamp(1.5f, n, device_x.get(), DeviceStream())));
     const std::vector<float> got = device_x.Download();
     EXPECT_TRUE(std::isnan(got[0]));
     for (int64_t i = 1; i < n; ++i) ASSERT_EQ(got[i], std::clamp(x[i], -1.5f, 1.5f)) << i;
@@ -198,7 +199,8 @@ TEST(CudaElementwiseTest, SiluMulAgainstDouble) {
     std::copy(std::begin(special), std::end(special), gate.begin());
     const DeviceArray<float> device_gate(gate), device_up(up);
     const DeviceArray<uint16_t> out(kRows * (n + 2));
-    ASSERT_TRUE(Ran(LaunchSiluMul(device_gate.get(), device_up.get(), kRows, n, kStride, out.get(), n + 2, nullptr)));
+    ASSERT_TRUE(
+        Ran(LaunchSiluMul(device_gate.get(), device_up.get(), kRows, n, kStride, out.get(), n + 2, DeviceStream())));
     const std::vector<uint16_t> got = out.Download();
     for (int64_t row = 0; row < kRows; ++row) {
       for (int64_t i = 0; i < n; ++i) {
@@ -260,8 +262,8 @@ TEST(CudaElementwiseTest, RotateHeadsAgainstDouble) {
     const Angles angles(kRows, c.dims, c.pairs);
     const DeviceArray<float> device_x(x);
     const DeviceArray<uint16_t> out(kRows * c.heads * c.head_dim);
-    ASSERT_TRUE(
-        Ran(LaunchRotateHeads(device_x.get(), kRows, c.heads, c.head_dim, c.first, angles.view, out.get(), nullptr)));
+    ASSERT_TRUE(Ran(LaunchRotateHeads(device_x.get(), kRows, c.heads, c.head_dim, c.first, angles.view, out.get(),
+                                      DeviceStream())));
     const std::vector<uint16_t> got = out.Download();
     for (int64_t i = 0; i < kRows * c.heads * c.head_dim; ++i) {
       const int64_t in_head = i % c.head_dim, row = i / (c.heads * c.head_dim);
@@ -300,7 +302,7 @@ TEST(CudaElementwiseTest, StoreLatentWritesPages) {
                                        .layer_offset = kLayer * kPageTokens * kKv * 2,
                                        .page_tokens = kPageTokens,
                                        .kv_dim = kKv}};
-  ASSERT_TRUE(Ran(LaunchStoreLatent(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchStoreLatent(args, DeviceStream())));
   std::vector<uint16_t> got = pages.Download();
   for (int64_t row = 0; row < kRows; ++row) {
     const int64_t position = kPosition + row;
@@ -365,11 +367,11 @@ TEST(CudaElementwiseTest, StoreLatentOfSeveralSequences) {
                        .positions = device_positions.get(),
                        .first_page = device_first.get(),
                        .copy = copy.get()};
-  ASSERT_TRUE(Ran(LaunchStoreLatent(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchStoreLatent(args, DeviceStream())));
   args.pages = {.pages = reinterpret_cast<uint8_t*>(alone.get()), .page_bytes = kPageNumbers * 2, .kv_dim = kKv};
   args.positions = args.first_page = nullptr;
   args.copy = nullptr;
-  ASSERT_TRUE(Ran(LaunchStoreLatent(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchStoreLatent(args, DeviceStream())));
   EXPECT_EQ(copy.Download(), alone.Download());
   sequences.ExpectStored(alone.Download(), pages.Download(), kKv);
 }
@@ -403,17 +405,17 @@ TEST(CudaElementwiseTest, StoreLatentAndANormInOneLaunch) {
                            .out_int8 = codes.get(),
                            .out_int8_stride = kStride};
     if (together) {
-      ASSERT_TRUE(Ran(LaunchStoreLatentAndNorm(store, norm, nullptr)));
+      ASSERT_TRUE(Ran(LaunchStoreLatentAndNorm(store, norm, DeviceStream())));
     } else {
-      ASSERT_TRUE(Ran(LaunchStoreLatent(store, nullptr)));
-      ASSERT_TRUE(Ran(LaunchRmsNorm(norm, nullptr)));
+      ASSERT_TRUE(Ran(LaunchStoreLatent(store, DeviceStream())));
+      ASSERT_TRUE(Ran(LaunchRmsNorm(norm, DeviceStream())));
     }
     stored.push_back(cache.Download());
     normed.push_back(out.Download());
     coded.push_back(codes.Download());
     StoreLatentArgs wrong = store;
     wrong.latent = kLatent + 1;
-    EXPECT_EQ(LaunchStoreLatentAndNorm(wrong, norm, nullptr).error, kInvalidArgument);
+    EXPECT_EQ(LaunchStoreLatentAndNorm(wrong, norm, DeviceStream()).error, kInvalidArgument);
   }
   EXPECT_EQ(stored[0], stored[1]);
   EXPECT_EQ(normed[0], normed[1]);
@@ -442,7 +444,7 @@ TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
                                                    .layer_offset = 0,
                                                    .page_tokens = kPageTokens,
                                                    .kv_dim = kKv}},
-                                        nullptr)));
+                                        DeviceStream())));
   std::vector<uint16_t> got = pages.Download();
   for (int64_t row = 0; row < kRows; ++row) {
     const int64_t position = kPosition + row;
@@ -487,11 +489,11 @@ TEST(CudaElementwiseTest, StoreKeysValuesOfSeveralSequences) {
                            .positions = device_positions.get(),
                            .first_page = device_first.get(),
                            .copy = copy.get()};
-  ASSERT_TRUE(Ran(LaunchStoreKeysValues(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchStoreKeysValues(args, DeviceStream())));
   args.pages = {.pages = reinterpret_cast<uint8_t*>(alone.get()), .page_bytes = kPageNumbers * 2, .kv_dim = kKv};
   args.positions = args.first_page = nullptr;
   args.copy = nullptr;
-  ASSERT_TRUE(Ran(LaunchStoreKeysValues(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchStoreKeysValues(args, DeviceStream())));
   EXPECT_EQ(copy.Download(), alone.Download());
   sequences.ExpectStored(alone.Download(), pages.Download(), kKv);
 }
@@ -519,12 +521,12 @@ TEST(CudaElementwiseTest, UnpacksBlocksOfKeysAndValues) {
                                         .kv_heads = heads.kv_heads,
                                         .head_dim = heads.dim,
                                         .rows = rows.get()},
-                                       nullptr)));
+                                       DeviceStream())));
     const std::vector<uint16_t> got = rows.Download();
     EXPECT_TRUE(std::equal(entries.begin(), entries.end(), got.begin()));
     EXPECT_EQ(got.back(), kUntouchedBits);
   }
-  EXPECT_EQ(LaunchUnpackBlocks({.layers = 1, .kv_heads = 1, .head_dim = 6}, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchUnpackBlocks({.layers = 1, .kv_heads = 1, .head_dim = 6}, DeviceStream()).error, kInvalidArgument);
 }
 
 TEST(CudaElementwiseTest, CopyOfAnyWords) {
@@ -532,28 +534,28 @@ TEST(CudaElementwiseTest, CopyOfAnyWords) {
   const DeviceArray<float> device_from(from);
   for (const int64_t words : {1, 255, 256, 257, 999}) {
     const DeviceArray<float> to(words + 2);
-    ASSERT_TRUE(Ran(LaunchCopy(device_from.get() + 1, 4 * words, to.get() + 1, nullptr)));
+    ASSERT_TRUE(Ran(LaunchCopy(device_from.get() + 1, 4 * words, to.get() + 1, DeviceStream())));
     const std::vector<float> got = to.Download();
     EXPECT_TRUE(std::equal(got.begin() + 1, got.end() - 1, from.begin() + 1)) << words;
     EXPECT_TRUE(std::isnan(got.front()) && std::isnan(got.back())) << words;
   }
   const DeviceArray<float> to(4);
-  EXPECT_EQ(LaunchCopy(device_from.get(), 6, to.get(), nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchCopy(device_from.get(), 6, to.get(), DeviceStream()).error, kInvalidArgument);
   const auto* odd = reinterpret_cast<const uint8_t*>(device_from.get()) + 2;
-  EXPECT_EQ(LaunchCopy(odd, 4, to.get(), nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchCopy(odd, 4, to.get(), DeviceStream()).error, kInvalidArgument);
 }
 
 TEST(CudaElementwiseTest, NoRowsLaunchNothing) {
-  EXPECT_TRUE(Ran(LaunchSumParts({}, nullptr)));
-  EXPECT_TRUE(Ran(LaunchCopy(nullptr, 0, nullptr, nullptr)));
-  EXPECT_TRUE(Ran(LaunchEmbed(static_cast<const uint16_t*>(nullptr), nullptr, 0, 8, nullptr, nullptr)));
-  EXPECT_TRUE(Ran(LaunchRmsNorm({}, nullptr)));
-  EXPECT_TRUE(Ran(LaunchAddExperts({}, {}, nullptr)));
-  EXPECT_TRUE(Ran(LaunchSiluMul(nullptr, nullptr, 0, 8, 8, nullptr, 8, nullptr)));
-  EXPECT_TRUE(Ran(LaunchRotateHeads(nullptr, 0, 1, 8, 0, {}, nullptr, nullptr)));
-  EXPECT_TRUE(Ran(LaunchStoreLatent({}, nullptr)));
-  EXPECT_TRUE(Ran(LaunchStoreKeysValues({}, nullptr)));
-  EXPECT_TRUE(Ran(LaunchUnpackBlocks({}, nullptr)));
+  EXPECT_TRUE(Ran(LaunchSumParts({}, DeviceStream())));
+  EXPECT_TRUE(Ran(LaunchCopy(nullptr, 0, nullptr, DeviceStream())));
+  EXPECT_TRUE(Ran(LaunchEmbed(static_cast<const uint16_t*>(nullptr), nullptr, 0, 8, nullptr, DeviceStream())));
+  EXPECT_TRUE(Ran(LaunchRmsNorm({}, DeviceStream())));
+  EXPECT_TRUE(Ran(LaunchAddExperts({}, {}, DeviceStream())));
+  EXPECT_TRUE(Ran(LaunchSiluMul(nullptr, nullptr, 0, 8, 8, nullptr, 8, DeviceStream())));
+  EXPECT_TRUE(Ran(LaunchRotateHeads(nullptr, 0, 1, 8, 0, {}, nullptr, DeviceStream())));
+  EXPECT_TRUE(Ran(LaunchStoreLatent({}, DeviceStream())));
+  EXPECT_TRUE(Ran(LaunchStoreKeysValues({}, DeviceStream())));
+  EXPECT_TRUE(Ran(LaunchUnpackBlocks({}, DeviceStream())));
 }
 
 }  // namespace

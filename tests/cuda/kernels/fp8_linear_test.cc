@@ -48,8 +48,9 @@ struct CodedInputs {
   CodedInputs(int64_t tokens, int64_t cols) : CodedInputs(tokens, cols, RandomBf16(tokens * RoundUp(cols, 8), 5)) {}
   CodedInputs(int64_t tokens, int64_t cols, const std::vector<uint16_t>& bf16) : codes(tokens * Fp8RowBytes(cols)) {
     const DeviceArray<uint16_t> x(bf16);
-    EXPECT_TRUE(Ran(LaunchEncodeFp8(
-        {.x = x.get(), .x_stride = RoundUp(cols, 8), .rows = tokens, .cols = cols, .out = codes.get()}, nullptr)));
+    EXPECT_TRUE(Ran(
+        LaunchEncodeFp8({.x = x.get(), .x_stride = RoundUp(cols, 8), .rows = tokens, .cols = cols, .out = codes.get()},
+                        DeviceStream())));
     for (int64_t token = 0; token < tokens; ++token) {
       const CodedRow row = Encode(&bf16[static_cast<size_t>(token * RoundUp(cols, 8))], cols);
       for (int64_t i = 0; i < cols; ++i) {
@@ -146,7 +147,7 @@ TEST_F(CudaFp8Test, CodesAndScalesAreExact) {
     const DeviceArray<uint16_t> device_x(x);
     const DeviceArray<uint8_t> out(kRows * Fp8RowBytes(cols));
     ASSERT_TRUE(Ran(LaunchEncodeFp8(
-        {.x = device_x.get(), .x_stride = stride, .rows = kRows, .cols = cols, .out = out.get()}, nullptr)));
+        {.x = device_x.get(), .x_stride = stride, .rows = kRows, .cols = cols, .out = out.get()}, DeviceStream())));
     const std::vector<uint8_t> got = out.Download();
     for (int64_t row = 0; row < kRows; ++row) {
       const CodedRow expected = Encode(&x[static_cast<size_t>(row * stride)], cols);
@@ -176,11 +177,11 @@ TEST_F(CudaFp8Test, EncodesTheRowsThatTheDeviceNames) {
   const std::vector<uint8_t> before(kRows * kBytes, 0xab);
   const DeviceArray<uint8_t> out(before), all(before);
   EncodeFp8Args args{.x = device_x.get(), .x_stride = kCols, .rows = kRows, .cols = kCols, .out = all.get()};
-  ASSERT_TRUE(Ran(LaunchEncodeFp8(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchEncodeFp8(args, DeviceStream())));
   args.out = out.get();
   args.begin = range.get();
   args.end = range.get() + 1;
-  ASSERT_TRUE(Ran(LaunchEncodeFp8(args, nullptr)));
+  ASSERT_TRUE(Ran(LaunchEncodeFp8(args, DeviceStream())));
   std::vector<uint8_t> expected = all.Download();
   std::fill_n(expected.begin(), 2 * kBytes, uint8_t{0xab});
   std::fill(expected.begin() + 7 * kBytes, expected.end(), uint8_t{0xab});
@@ -193,7 +194,7 @@ void CheckFp8Dense(int64_t rows, int64_t cols, int64_t tokens) {
   const CodedInputs x(tokens, cols);
   for (const int64_t y_stride : {rows + 3, RoundUp(rows, 4) + 4}) {  // by single elements, and by four
     const DeviceArray<float> y(std::vector<float>(static_cast<size_t>(tokens * y_stride), kUntouchedRow));
-    ASSERT_TRUE(Ran(LaunchLinear(ShapeOf(rows, cols, x, y.get(), y_stride), m.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(ShapeOf(rows, cols, x, y.get(), y_stride), m.pointers(), tokens, DeviceStream())));
     const std::vector<float> got = y.Download();
     for (int64_t token = 0; token < tokens; ++token) {
       for (int64_t row = 0; row < rows; ++row) {
@@ -237,7 +238,7 @@ TEST_P(CudaFp8ProductTest, AllCodesAreExact) {
       }
       const CodedInputs x(tokens, kCols, bf16);
       const DeviceArray<float> y(tokens * kRows);
-      ASSERT_TRUE(Ran(LaunchLinear(ShapeOf(kRows, kCols, x, y.get(), kRows), m.pointers(), tokens, nullptr)));
+      ASSERT_TRUE(Ran(LaunchLinear(ShapeOf(kRows, kCols, x, y.get(), kRows), m.pointers(), tokens, DeviceStream())));
       const std::vector<float> got = y.Download();
       for (int64_t at = 0; at < tokens * kRows; ++at) {
         const auto code = static_cast<uint8_t>(at % kRows);
@@ -263,7 +264,7 @@ TEST_P(CudaFp8ProductTest, RowsThatAreNotNumbers) {
     bf16[4 * kStride + 259] = kBf16Nan;
     const CodedInputs x(tokens, kCols, bf16);
     const DeviceArray<float> y(tokens * kRows);
-    ASSERT_TRUE(Ran(LaunchLinear(ShapeOf(kRows, kCols, x, y.get(), kRows), m.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(ShapeOf(kRows, kCols, x, y.get(), kRows), m.pointers(), tokens, DeviceStream())));
     const std::vector<float> got = y.Download();
     for (int64_t at = 0; at < tokens * kRows; ++at) {
       const int64_t token = at / kRows;
@@ -314,7 +315,7 @@ void CheckFp8Groups(int tile_tokens, const std::vector<int64_t>& counts, int64_t
   groups.end_tile = range.get() + 1;
   groups.max_tiles = end + 3;
   groups.tile_tokens = tile_tokens;
-  ASSERT_TRUE(Ran(LaunchGroupedLinear(ShapeOf(rows, cols, x, y.get(), rows), groups, nullptr)));
+  ASSERT_TRUE(Ran(LaunchGroupedLinear(ShapeOf(rows, cols, x, y.get(), rows), groups, DeviceStream())));
   const std::vector<float> got = y.Download();
   for (size_t i = 0; i < row_of.size(); ++i) {
     for (int64_t row = 0; row < rows; ++row) {
@@ -341,11 +342,13 @@ TEST_P(CudaFp8ProductTest, GateAndUpTogether) {
     const DeviceArray<float> gate_out(tokens * rows), up_out(tokens * rows);
     const int64_t stride = rows + 3;
     const DeviceArray<uint16_t> fused(tokens * stride), apart(tokens * stride);
-    ASSERT_TRUE(Ran(LaunchLinear(ShapeOf(rows, cols, x, gate_out.get(), rows), gate.pointers(), tokens, nullptr)));
-    ASSERT_TRUE(Ran(LaunchLinear(ShapeOf(rows, cols, x, up_out.get(), rows), up.pointers(), tokens, nullptr)));
-    ASSERT_TRUE(Ran(LaunchSiluMul(gate_out.get(), up_out.get(), tokens, rows, rows, apart.get(), stride, nullptr)));
-    ASSERT_TRUE(Ran(
-        LaunchGateUp(ShapeOf(rows, cols, x, fused.get(), stride), gate.pointers(), up.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(
+        Ran(LaunchLinear(ShapeOf(rows, cols, x, gate_out.get(), rows), gate.pointers(), tokens, DeviceStream())));
+    ASSERT_TRUE(Ran(LaunchLinear(ShapeOf(rows, cols, x, up_out.get(), rows), up.pointers(), tokens, DeviceStream())));
+    ASSERT_TRUE(
+        Ran(LaunchSiluMul(gate_out.get(), up_out.get(), tokens, rows, rows, apart.get(), stride, DeviceStream())));
+    ASSERT_TRUE(Ran(LaunchGateUp(ShapeOf(rows, cols, x, fused.get(), stride), gate.pointers(), up.pointers(), tokens,
+                                 DeviceStream())));
     EXPECT_EQ(fused.Download(), apart.Download());
   }
 }
@@ -358,12 +361,12 @@ TEST_P(CudaFp8ProductTest, BitsDoNotDependOnTheTile) {
     const CodedInputs x(kTokens, cols);
     const DeviceArray<float> large(kTokens * kRows), small(kSmallTile * kRows);
     LinearShape shape = ShapeOf(kRows, cols, x, large.get(), kRows);
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, DeviceStream())));
     const std::vector<float> all = large.Download();
     for (const auto& [token, count] : {std::pair<int64_t, int64_t>{0, 1}, {7, 1}, {39, 1}, {5, 9}}) {
       shape.codes = x.codes.get() + token * Fp8RowBytes(cols);
       shape.y = small.get();
-      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), count, nullptr)));
+      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), count, DeviceStream())));
       const std::vector<float> few = small.Download();
       EXPECT_EQ(std::memcmp(few.data(), &all[static_cast<size_t>(token * kRows)],
                             static_cast<size_t>(count * kRows) * sizeof(float)),
@@ -377,18 +380,18 @@ TEST_F(CudaFp8Test, RefusesWhatItCannotRead) {
   const DeviceArray<uint8_t> codes(512), w(64 * 64);
   const DeviceArray<float> y(64);
   const LinearShape shape{.dtype = DType::kBF16, .rows = 1, .cols = 4, .codes = codes.get(), .y = y.get()};
-  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, nullptr).error, kInvalidArgument) << "BF16 weights";
+  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, DeviceStream()).error, kInvalidArgument) << "BF16 weights";
   LinearShape unaligned = shape;
   unaligned.dtype = kFp8;
   unaligned.codes = codes.get() + 8;
-  EXPECT_EQ(LaunchLinear(unaligned, {w.get(), y.get()}, 1, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchLinear(unaligned, {w.get(), y.get()}, 1, DeviceStream()).error, kInvalidArgument);
   const EncodeFp8Args good{.x = x.get(), .x_stride = 8, .rows = 1, .cols = 4, .out = codes.get()};
   EncodeFp8Args args = good;
   args.x_stride = 6;
-  EXPECT_EQ(LaunchEncodeFp8(args, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchEncodeFp8(args, DeviceStream()).error, kInvalidArgument);
   args = good;
   args.end = reinterpret_cast<const int32_t*>(y.get());
-  EXPECT_EQ(LaunchEncodeFp8(args, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchEncodeFp8(args, DeviceStream()).error, kInvalidArgument);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ struct Product {
                               .y = y.get(),
                               .y_row_stride = shape.heads * y_head,
                               .y_head_stride = y_head};
-    EXPECT_TRUE(Ran(LaunchHeadLinear(args, rows, nullptr)));
+    EXPECT_TRUE(Ran(LaunchHeadLinear(args, rows, DeviceStream())));
     return y.Download();
   }
 
@@ -128,14 +128,14 @@ TEST(CudaHeadLinearTest, RefusesWhatItDoesNotDo) {
   const auto expect_refused = [&](auto change) {
     HeadLinearArgs args = good;
     change(args);
-    EXPECT_EQ(LaunchHeadLinear(args, 1, nullptr).error, kInvalidArgument);
+    EXPECT_EQ(LaunchHeadLinear(args, 1, DeviceStream()).error, kInvalidArgument);
   };
   expect_refused([](HeadLinearArgs& a) { a.cols = 10; });
   expect_refused([](HeadLinearArgs& a) { a.out_rows = 8; });
   expect_refused([](HeadLinearArgs& a) { a.first_row = 2; });
   expect_refused([](HeadLinearArgs& a) { a.dtype = DType::kF32; });
   expect_refused([](HeadLinearArgs& a) { a.x_row_stride = 2; });
-  EXPECT_TRUE(LaunchHeadLinear(good, 0, nullptr).ok());
+  EXPECT_TRUE(LaunchHeadLinear(good, 0, DeviceStream()).ok());
 }
 
 }  // namespace

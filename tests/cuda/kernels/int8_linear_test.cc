@@ -46,7 +46,7 @@ struct Int8Inputs {
                                       .out = coded.get(),
                                       .out_stride = Int8Stride(cols),
                                       .rows = tokens},
-                                     nullptr)));
+                                     DeviceStream())));
   }
   HostCodes Host(int64_t token) const { return CodesOf(&values[static_cast<size_t>(token * stride)], cols); }
   LinearShape Shape(int64_t rows, void* y, int64_t y_stride) const {
@@ -128,7 +128,7 @@ TEST(CudaEncodeInt8Test, RowsOfTilesInPlace) {
                                     .first_tile = range.get(),
                                     .end_tile = range.get() + 1,
                                     .max_tiles = 5},
-                                   nullptr)));
+                                   DeviceStream())));
   const std::vector<uint16_t> got = device.Download();
   for (int64_t row = 0; row < kRows; ++row) {
     const uint16_t* const before = &x[static_cast<size_t>(row * kStride)];
@@ -146,7 +146,7 @@ TEST(CudaEncodeInt8Test, RowsOfTilesInPlace) {
 TEST(CudaEncodeInt8Test, RefusesWhatItCannotWrite) {
   const DeviceArray<uint16_t> x(64), out(64);
   const EncodeInt8Args good{.x = x.get(), .x_stride = 16, .cols = 16, .out = out.get(), .out_stride = 16, .rows = 4};
-  EXPECT_TRUE(Ran(LaunchEncodeInt8({.rows = 0}, nullptr)));
+  EXPECT_TRUE(Ran(LaunchEncodeInt8({.rows = 0}, DeviceStream())));
   for (int i = 0; i < 5; ++i) {
     EncodeInt8Args bad = good;
     if (i == 0) bad.x_stride = 12;
@@ -154,7 +154,7 @@ TEST(CudaEncodeInt8Test, RefusesWhatItCannotWrite) {
     if (i == 2) bad.out = out.get() + 1;
     if (i == 3) bad.cols = 200000;
     if (i == 4) bad.out = x.get(), bad.x_stride = 24;
-    EXPECT_EQ(LaunchEncodeInt8(bad, nullptr).error, kInvalidArgument) << i;
+    EXPECT_EQ(LaunchEncodeInt8(bad, DeviceStream()).error, kInvalidArgument) << i;
   }
 }
 
@@ -172,7 +172,7 @@ TEST(CudaInt8LinearTest, SumsAreExact) {
     for (const int64_t y_stride : {rows + 3, RoundUp(rows, 4) + 4}) {  // by single elements, and by four
       constexpr float kUntouched = -12345.0f;
       const DeviceArray<float> y(std::vector<float>(static_cast<size_t>(tokens * y_stride), kUntouched));
-      ASSERT_TRUE(Ran(LaunchLinear(x.Shape(rows, y.get(), y_stride), m.packed.pointers(), tokens, nullptr)));
+      ASSERT_TRUE(Ran(LaunchLinear(x.Shape(rows, y.get(), y_stride), m.packed.pointers(), tokens, DeviceStream())));
       const std::vector<float> got = y.Download();
       for (int64_t token = 0; token < tokens; ++token) {
         const HostCodes codes = x.Host(token);
@@ -216,7 +216,7 @@ TEST(CudaInt8LinearTest, Groups) {
     groups.end_tile = range.get() + 1;
     groups.max_tiles = std::ssize(tiles) + 2;
     const DeviceArray<float> y(std::ssize(row_of) * rows);
-    ASSERT_TRUE(Ran(LaunchGroupedLinear(x.Shape(rows, y.get(), rows), groups, nullptr)));
+    ASSERT_TRUE(Ran(LaunchGroupedLinear(x.Shape(rows, y.get(), rows), groups, DeviceStream())));
     const std::vector<float> got = y.Download();
     for (size_t i = 0; i < row_of.size(); ++i) {
       const HostCodes codes = x.Host(row_of[i]);
@@ -240,19 +240,20 @@ TEST(CudaInt8LinearTest, GateUpAndOutputs) {
     const DeviceArray<uint16_t> together(tokens * rows), apart(tokens * rows), rounded(tokens * rows);
     MatrixPointers biased = gate.packed.pointers();
     biased.bias = bias.get();
-    ASSERT_TRUE(Ran(LaunchLinear(x.Shape(rows, gates.get(), rows), biased, tokens, nullptr)));
-    ASSERT_TRUE(Ran(LaunchLinear(x.Shape(rows, ups.get(), rows), up.packed.pointers(), tokens, nullptr)));
-    ASSERT_TRUE(Ran(LaunchSiluMul(gates.get(), ups.get(), tokens, rows, rows, apart.get(), rows, nullptr)));
-    ASSERT_TRUE(Ran(LaunchGateUp(x.Shape(rows, together.get(), rows), biased, up.packed.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(x.Shape(rows, gates.get(), rows), biased, tokens, DeviceStream())));
+    ASSERT_TRUE(Ran(LaunchLinear(x.Shape(rows, ups.get(), rows), up.packed.pointers(), tokens, DeviceStream())));
+    ASSERT_TRUE(Ran(LaunchSiluMul(gates.get(), ups.get(), tokens, rows, rows, apart.get(), rows, DeviceStream())));
+    ASSERT_TRUE(
+        Ran(LaunchGateUp(x.Shape(rows, together.get(), rows), biased, up.packed.pointers(), tokens, DeviceStream())));
     EXPECT_EQ(together.Download(), apart.Download());
 
     LinearShape shape = x.Shape(rows, sum.get(), rows);
-    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, DeviceStream())));
     shape.output = LinearOutput::kAddF32;
-    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, DeviceStream())));
     shape.y = rounded.get();
     shape.output = LinearOutput::kBf16;
-    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, DeviceStream())));
     const std::vector<float> plain = gates.Download(), twice = sum.Download();
     const std::vector<uint16_t> bf16 = rounded.Download();
     for (size_t i = 0; i < plain.size(); ++i) {
@@ -268,10 +269,10 @@ TEST(CudaInt8LinearTest, OnlyInt8WeightsTakeCodes) {
   const DeviceArray<float> y(64);
   LinearShape shape = x.Shape(64, y.get(), 64);
   shape.dtype = DType::kBF16;
-  EXPECT_EQ(LaunchLinear(shape, m.packed.pointers(), 1, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchLinear(shape, m.packed.pointers(), 1, DeviceStream()).error, kInvalidArgument);
   shape = x.Shape(64, y.get(), 64);
   shape.x_stride = 32;
-  EXPECT_EQ(LaunchLinear(shape, m.packed.pointers(), 1, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchLinear(shape, m.packed.pointers(), 1, DeviceStream()).error, kInvalidArgument);
 }
 
 }  // namespace

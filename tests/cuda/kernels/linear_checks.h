@@ -78,7 +78,7 @@ inline void CheckDense(DType dtype, int64_t rows, int64_t cols, int64_t tokens) 
                             .x_stride = x.stride,
                             .y = y.get(),
                             .y_stride = y_stride};
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, DeviceStream())));
     const std::vector<float> got = y.Download();
     for (int64_t token = 0; token < tokens; ++token) {
       for (int64_t row = 0; row < y_stride; ++row) {
@@ -114,7 +114,7 @@ inline void CheckAllFp8Codes() {
                               .x_stride = kStride,
                               .y = y.get(),
                               .y_stride = 256};
-      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, DeviceStream())));
       const std::vector<float> got = y.Download();
       for (int64_t at = 0; at < tokens * 256; ++at) {
         const auto code = static_cast<uint8_t>(at % 256);
@@ -157,7 +157,7 @@ inline void CheckNanRows() {
                               .x_stride = x.stride,
                               .y = y.get(),
                               .y_stride = kRows};
-      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, DeviceStream())));
       const std::vector<float> got = y.Download();
       for (size_t at = 0; at < got.size(); ++at) {
         ASSERT_EQ(std::isnan(got[at]), is_nan[at % kRows]) << at << " of " << tokens << ", " << cols << " inputs";
@@ -182,13 +182,13 @@ inline void CheckOutputs(int64_t tokens) {
                       .x_stride = x.stride,
                       .y = plain.get(),
                       .y_stride = stride};
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, DeviceStream())));
     shape.y = sum.get();
     shape.output = LinearOutput::kAddF32;
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, DeviceStream())));
     shape.y = bf16.get();
     shape.output = LinearOutput::kBf16;
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, DeviceStream())));
     const std::vector<float> y = plain.Download(), y_sum = sum.Download();
     const std::vector<uint16_t> y_bf16 = bf16.Download();
     for (int64_t i = 0; i < tokens * stride; ++i) {
@@ -248,7 +248,7 @@ inline void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t
                             .end_tile = range.get() + 1,
                             .max_tiles = count + 3,
                             .tile_tokens = tile_tokens};
-  ASSERT_TRUE(Ran(LaunchGroupedLinear(shape, groups, nullptr)));
+  ASSERT_TRUE(Ran(LaunchGroupedLinear(shape, groups, DeviceStream())));
   const std::vector<float> got = y.Download();
   for (int64_t i = 0; i < total; ++i) {
     for (int64_t row = 0; row < rows; ++row) {
@@ -287,9 +287,9 @@ inline void CheckSeveralTilesOfGroups(int32_t count) {
                     .x_stride = x.stride,
                     .y = by_groups.get(),
                     .y_stride = kRows};
-  ASSERT_TRUE(Ran(LaunchGroupedGateUp(shape, groups, ups, nullptr)));
+  ASSERT_TRUE(Ran(LaunchGroupedGateUp(shape, groups, ups, DeviceStream())));
   shape.y = at_once.get();
-  ASSERT_TRUE(Ran(LaunchGateUp(shape, gate.pointers(), up.pointers(), count, nullptr)));
+  ASSERT_TRUE(Ran(LaunchGateUp(shape, gate.pointers(), up.pointers(), count, DeviceStream())));
   EXPECT_EQ(by_groups.Download(), at_once.Download());
 }
 
@@ -308,13 +308,14 @@ inline void CheckGateUp(DType dtype, int64_t rows, int64_t cols, int64_t tokens)
                     .x_stride = x.stride,
                     .y = gate_out.get(),
                     .y_stride = rows};
-  ASSERT_TRUE(Ran(LaunchLinear(shape, gate.pointers(), tokens, nullptr)));
+  ASSERT_TRUE(Ran(LaunchLinear(shape, gate.pointers(), tokens, DeviceStream())));
   shape.y = up_out.get();
-  ASSERT_TRUE(Ran(LaunchLinear(shape, up.pointers(), tokens, nullptr)));
-  ASSERT_TRUE(Ran(LaunchSiluMul(gate_out.get(), up_out.get(), tokens, rows, rows, apart.get(), stride, nullptr)));
+  ASSERT_TRUE(Ran(LaunchLinear(shape, up.pointers(), tokens, DeviceStream())));
+  ASSERT_TRUE(
+      Ran(LaunchSiluMul(gate_out.get(), up_out.get(), tokens, rows, rows, apart.get(), stride, DeviceStream())));
   shape.y = fused.get();
   shape.y_stride = stride;
-  ASSERT_TRUE(Ran(LaunchGateUp(shape, gate.pointers(), up.pointers(), tokens, nullptr)));
+  ASSERT_TRUE(Ran(LaunchGateUp(shape, gate.pointers(), up.pointers(), tokens, DeviceStream())));
   EXPECT_EQ(fused.Download(), apart.Download());
 }
 
@@ -331,12 +332,12 @@ inline void CheckTiles(DType dtype, int64_t cols) {
                     .x_stride = x.stride,
                     .y = large.get(),
                     .y_stride = kRows};
-  ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
+  ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, DeviceStream())));
   const std::vector<float> all = large.Download();
   for (const auto& [token, count] : {std::pair<int64_t, int64_t>{0, 1}, {7, 1}, {39, 1}, {2, 4}, {3, 5}, {5, 9}}) {
     shape.x = x.device->get() + token * x.stride;
     shape.y = small.get();
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), count, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), count, DeviceStream())));
     const std::vector<float> few = small.Download();
     EXPECT_EQ(std::memcmp(few.data(), &all[static_cast<size_t>(token * kRows)], count * kRows * sizeof(float)), 0);
   }

@@ -91,7 +91,7 @@ TEST_P(CudaLinearBlocksTest, WeightsAreExact) {
                           .x_stride = kCols,
                           .y = y.get(),
                           .y_stride = kRows};
-  ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kCols, nullptr)));
+  ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kCols, DeviceStream())));
   const std::vector<float> got = y.Download();
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t col = 0; col < kCols; ++col) {
@@ -119,10 +119,10 @@ TEST(CudaLinearTest, BitsDoNotDependOnTheNumberOfRows) {
                       .x_stride = x.stride,
                       .y = all.get(),
                       .y_stride = kRows};
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, DeviceStream())));
     shape.rows = shape.y_stride = kFew;
     shape.y = few.get();
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, DeviceStream())));
     const std::vector<float> of_all = all.Download(), of_few = few.Download();
     for (int64_t token = 0; token < tokens; ++token) {
       EXPECT_EQ(std::memcmp(&of_all[static_cast<size_t>(token * kRows)], &of_few[static_cast<size_t>(token * kFew)],
@@ -151,7 +151,7 @@ TEST(CudaLinearTest, AllF16WeightsAreExact) {
                             .x_stride = 8,
                             .y = y.get(),
                             .y_stride = kRows};
-    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), 1, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), 1, DeviceStream())));
     const std::vector<float> got = y.Download();
     for (uint32_t lower = 0; lower < kRows; ++lower) {
       const float weight = FromF16(static_cast<uint16_t>(upper << 8 | lower));
@@ -215,9 +215,9 @@ TEST(CudaLinearTest, APairOfProducts) {
       const DeviceArray<float> y(tokens * kFirst), z(tokens * kSecond), alone_y(tokens * kFirst),
           alone_z(tokens * kSecond);
       ASSERT_TRUE(Ran(LaunchLinearPair(shape(first, kFirst, y), first.pointers(), shape(second, kSecond, z),
-                                       second.pointers(), tokens, nullptr)));
-      ASSERT_TRUE(Ran(LaunchLinear(shape(first, kFirst, alone_y), first.pointers(), tokens, nullptr)));
-      ASSERT_TRUE(Ran(LaunchLinear(shape(second, kSecond, alone_z), second.pointers(), tokens, nullptr)));
+                                       second.pointers(), tokens, DeviceStream())));
+      ASSERT_TRUE(Ran(LaunchLinear(shape(first, kFirst, alone_y), first.pointers(), tokens, DeviceStream())));
+      ASSERT_TRUE(Ran(LaunchLinear(shape(second, kSecond, alone_z), second.pointers(), tokens, DeviceStream())));
       EXPECT_EQ(y.Download(), alone_y.Download()) << DTypeName(type) << " " << tokens;
       EXPECT_EQ(z.Download(), alone_z.Download()) << DTypeName(other) << " " << tokens;
     }
@@ -258,14 +258,14 @@ TEST(CudaLinearTest, Biases) {
                       .x_stride = x.stride,
                       .y = plain.get(),
                       .y_stride = rows};
-    ASSERT_TRUE(Ran(LaunchLinear(shape, matrix.pointers(), tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, matrix.pointers(), tokens, DeviceStream())));
     shape.y = sum.get();
-    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, DeviceStream())));
     std::vector<float> expected = plain.Download();
     for (size_t i = 0; i < expected.size(); ++i) expected[i] += bias[i % static_cast<size_t>(rows)];
     EXPECT_EQ(sum.Download(), expected);
     shape.output = LinearOutput::kAddF32;
-    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, DeviceStream())));
     for (float& value : expected) value += value;
     EXPECT_EQ(sum.Download(), expected);
   }
@@ -295,11 +295,11 @@ TEST(CudaLinearTest, GateAndUpWithBiasesAndAClamp) {
                       .swiglu_alpha = kAlpha};
     for (int i = 0; i < 2; ++i) {
       shape.y = products[i].get();
-      ASSERT_TRUE(Ran(LaunchLinear(shape, pointers[i], tokens, nullptr)));
+      ASSERT_TRUE(Ran(LaunchLinear(shape, pointers[i], tokens, DeviceStream())));
     }
     const DeviceArray<uint16_t> out(tokens * rows);
     shape.y = out.get();
-    ASSERT_TRUE(Ran(LaunchGateUp(shape, pointers[0], pointers[1], tokens, nullptr)));
+    ASSERT_TRUE(Ran(LaunchGateUp(shape, pointers[0], pointers[1], tokens, DeviceStream())));
     const std::vector<float> gates = products[0].Download(), ups = products[1].Download();
     const std::vector<uint16_t> got = out.Download();
     int clamped = 0;
@@ -328,14 +328,14 @@ TEST(CudaLinearTest, RefusesWhatItCannotRead) {
   const LinearShape good{.dtype = DType::kBF16, .rows = 1, .cols = 4, .x = x.get(), .x_stride = 8, .y = y.get()};
   LinearShape shape = good;
   shape.x_stride = 9;
-  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, DeviceStream()).error, kInvalidArgument);
   shape = good;
   shape.x = x.get() + 1;
-  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, DeviceStream()).error, kInvalidArgument);
   shape = good;
   shape.dtype = DType::kF32;
-  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, nullptr).error, kInvalidArgument);
-  EXPECT_TRUE(LaunchLinear(good, {w.get(), nullptr}, 0, nullptr).ok());
+  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, DeviceStream()).error, kInvalidArgument);
+  EXPECT_TRUE(LaunchLinear(good, {w.get(), nullptr}, 0, DeviceStream()).ok());
 }
 
 }  // namespace

@@ -102,8 +102,8 @@ TEST(CudaMoeLayerTest, EveryStepAgainstTheTruth) {
                                        .ids = ids.get(),
                                        .weights = weights.get(),
                                        .has_nan = has_nan.get()},
-                                      nullptr)));
-  ASSERT_TRUE(Ran(LaunchPlanExperts(ids.get(), 1, kTokens, kChosen, kExperts, plan, nullptr)));
+                                      DeviceStream())));
+  ASSERT_TRUE(Ran(LaunchPlanExperts(ids.get(), 1, kTokens, kChosen, kExperts, plan, DeviceStream())));
   LinearShape shape{.dtype = DType::kBF16,
                     .rows = kWidth,
                     .cols = kHidden,
@@ -111,13 +111,13 @@ TEST(CudaMoeLayerTest, EveryStepAgainstTheTruth) {
                     .x_stride = kHiddenStride,
                     .y = gate_out.get(),
                     .y_stride = kWidth};
-  const auto linear = [&](const LinearGroups& groups) { return LaunchGroupedLinear(shape, groups, nullptr); };
+  const auto linear = [&](const LinearGroups& groups) { return LaunchGroupedLinear(shape, groups, DeviceStream()); };
   ASSERT_TRUE(ForTiles(plan, row_of.get(), gate.matrices, linear));
   shape.y = up_out.get();
   ASSERT_TRUE(ForTiles(plan, row_of.get(), up.matrices, linear));
   shape.y = gated.get();
   ASSERT_TRUE(ForTiles(plan, row_of.get(), gate.matrices, [&](const LinearGroups& groups) {
-    return LaunchGroupedGateUp(shape, groups, up.matrices, nullptr);
+    return LaunchGroupedGateUp(shape, groups, up.matrices, DeviceStream());
   }));
   shape = {.dtype = DType::kBF16,
            .rows = kHidden,
@@ -137,8 +137,8 @@ TEST(CudaMoeLayerTest, EveryStepAgainstTheTruth) {
                                  .chosen = kChosen,
                                  .hidden = kHidden,
                                  .sums = sums.get()},
-                                nullptr)));
-  ASSERT_TRUE(Ran(LaunchAdd(sums.get(), kTokens * kHidden, residual.get(), nullptr)));
+                                DeviceStream())));
+  ASSERT_TRUE(Ran(LaunchAdd(sums.get(), kTokens * kHidden, residual.get(), DeviceStream())));
 
   const std::vector<int32_t> got_ids = ids.Download(), got_routed = routed_of.Download();
   const std::vector<float> got_weights = weights.Download(), got_gate = gate_out.Download(), got_up = up_out.Download(),

@@ -4,6 +4,7 @@
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/ptx.cuh"
 #include "common/kernels/cuda/wgmma.cuh"
+#include "tests/cuda/device.h"
 #include "tests/cuda/kernels/ptx_probe.h"
 
 namespace moestro::cuda {
@@ -162,51 +163,54 @@ dim3 Blocks(int64_t n) { return dim3(static_cast<unsigned>((n + kThreads - 1) / 
 }  // namespace
 
 LaunchResult ProbeMmaBf16(const uint32_t* a, const uint32_t* b, float* d) {
-  return Launch("mma bf16", MmaBf16Kernel, dim3(1), dim3(32), 0, nullptr, a, b, d);
+  return Launch("mma bf16", MmaBf16Kernel, dim3(1), dim3(32), 0, DeviceStream(), a, b, d);
 }
 LaunchResult ProbeMmaE4M3(const uint32_t* a, const uint32_t* b, float* d) {
-  return Launch("mma e4m3", MmaE4M3Kernel, dim3(1), dim3(32), 0, nullptr, a, b, d);
+  return Launch("mma e4m3", MmaE4M3Kernel, dim3(1), dim3(32), 0, DeviceStream(), a, b, d);
 }
 LaunchResult ProbeMmaS8(const uint32_t* a, const uint32_t* b, int32_t* d) {
-  return Launch("mma s8", MmaS8Kernel, dim3(1), dim3(32), 0, nullptr, a, b, d);
+  return Launch("mma s8", MmaS8Kernel, dim3(1), dim3(32), 0, DeviceStream(), a, b, d);
 }
 LaunchResult ProbeProductE4M3(int columns, const uint32_t* a, const uint8_t* rows, int part, bool add, float* d) {
   const auto kernel = columns == 16 ? ProductKernel<ProductOf::kE4M3, 8> : ProductKernel<ProductOf::kE4M3, 32>;
-  return Launch("wgmma e4m3", kernel, dim3(1), dim3(128), columns * kSwizzledRowBytes, nullptr, a, rows, part, add, d);
+  return Launch("wgmma e4m3", kernel, dim3(1), dim3(128), columns * kSwizzledRowBytes, DeviceStream(), a, rows, part,
+                add, d);
 }
 LaunchResult ProbeProductBf16(bool transposed, const uint32_t* a, const uint8_t* rows, int part, bool add, float* d) {
   const auto kernel = transposed ? ProductKernel<ProductOf::kBf16Transposed, 32> : ProductKernel<ProductOf::kBf16, 32>;
-  return Launch("wgmma bf16", kernel, dim3(1), dim3(128), 64 * kSwizzledRowBytes, nullptr, a, rows, part, add, d);
+  return Launch("wgmma bf16", kernel, dim3(1), dim3(128), 64 * kSwizzledRowBytes, DeviceStream(), a, rows, part, add,
+                d);
 }
 LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers) {
-  return Launch("ldmatrix", LoadMatrixKernel, dim3(1), dim3(32), 512, nullptr, rows, order, transposed, registers);
+  return Launch("ldmatrix", LoadMatrixKernel, dim3(1), dim3(32), 512, DeviceStream(), rows, order, transposed,
+                registers);
 }
 LaunchResult ProbeCopyAsync(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
-  return Launch("cp.async", CopyAsyncKernel<16>, dim3(1), dim3(32), 512, nullptr, from, valid_bytes, to);
+  return Launch("cp.async", CopyAsyncKernel<16>, dim3(1), dim3(32), 512, DeviceStream(), from, valid_bytes, to);
 }
 LaunchResult ProbeCopyAsync4(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
-  return Launch("cp.async", CopyAsyncKernel<4>, dim3(1), dim3(32), 128, nullptr, from, valid_bytes, to);
+  return Launch("cp.async", CopyAsyncKernel<4>, dim3(1), dim3(32), 128, DeviceStream(), from, valid_bytes, to);
 }
 LaunchResult ProbeCopyAsync8(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
-  return Launch("cp.async", CopyAsyncKernel<8>, dim3(1), dim3(32), 256, nullptr, from, valid_bytes, to);
+  return Launch("cp.async", CopyAsyncKernel<8>, dim3(1), dim3(32), 256, DeviceStream(), from, valid_bytes, to);
 }
 LaunchResult ProbePackBf16(const float* low, const float* high, int64_t n, uint32_t* out) {
-  return Launch("pack", PackBf16Kernel, Blocks(n), dim3(kThreads), 0, nullptr, low, high, n, out);
+  return Launch("pack", PackBf16Kernel, Blocks(n), dim3(kThreads), 0, DeviceStream(), low, high, n, out);
 }
 LaunchResult ProbePackE4M3(const float* low, const float* high, int64_t n, uint32_t* out) {
-  return Launch("pack e4m3", PackE4M3Kernel, Blocks(n), dim3(kThreads), 0, nullptr, low, high, n, out);
+  return Launch("pack e4m3", PackE4M3Kernel, Blocks(n), dim3(kThreads), 0, DeviceStream(), low, high, n, out);
 }
 LaunchResult ProbeFmaBf16x2(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out) {
-  return Launch("fma", FmaBf16x2Kernel, Blocks(n), dim3(kThreads), 0, nullptr, a, b, c, n, out);
+  return Launch("fma", FmaBf16x2Kernel, Blocks(n), dim3(kThreads), 0, DeviceStream(), a, b, c, n, out);
 }
 LaunchResult ProbeMaxAbsBf16x2(const uint32_t* a, const uint32_t* b, int64_t n, uint32_t* out) {
-  return Launch("max", MaxAbsBf16x2Kernel, Blocks(n), dim3(kThreads), 0, nullptr, a, b, n, out);
+  return Launch("max", MaxAbsBf16x2Kernel, Blocks(n), dim3(kThreads), 0, DeviceStream(), a, b, n, out);
 }
 LaunchResult ProbeExp2(const float* x, int64_t n, float* out) {
-  return Launch("exp2", Exp2Kernel, Blocks(n), dim3(kThreads), 0, nullptr, x, n, out);
+  return Launch("exp2", Exp2Kernel, Blocks(n), dim3(kThreads), 0, DeviceStream(), x, n, out);
 }
 LaunchResult ProbeExpandE4M3(uint32_t* out) {
-  return Launch("expand", ExpandKernel, Blocks(256), dim3(kThreads), 0, nullptr, out);
+  return Launch("expand", ExpandKernel, Blocks(256), dim3(kThreads), 0, DeviceStream(), out);
 }
 
 }  // namespace moestro::cuda

@@ -25,14 +25,14 @@ TEST(CudaRotatedLinearTest, RotatesHeads) {
                         .x_stride = x.stride,
                         .y = plain.get(),
                         .y_stride = kRows};
-      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+      ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, DeviceStream())));
       ASSERT_TRUE(Ran(LaunchRotateHeads(plain.get(), tokens, kHeads, kHead, kFirst, {cosine.get(), sine.get(), kDims},
-                                        expected.get(), nullptr)));
+                                        expected.get(), DeviceStream())));
       shape.y = rotated.get();
       shape.output = LinearOutput::kBf16;
       const HeadRotation rotation = {cosine.get(), sine.get(), kHead, kFirst, kDims};
       ASSERT_TRUE(RotatesOutputs(shape, rotation, tokens));
-      ASSERT_TRUE(Ran(LaunchRotatedLinear(shape, rotation, m.pointers(), tokens, nullptr)));
+      ASSERT_TRUE(Ran(LaunchRotatedLinear(shape, rotation, m.pointers(), tokens, DeviceStream())));
       EXPECT_EQ(rotated.Download(), expected.Download()) << DTypeName(dtype) << ", " << tokens << " tokens";
     }
   }
@@ -54,7 +54,7 @@ TEST(CudaRotatedLinearTest, RefusesRotationsWithoutKernels) {
   const HeadRotation rotation = {angles.get(), angles.get(), 24, 8, 16};
   const auto check = [&](const LinearShape& shape, const HeadRotation& by, int64_t tokens) {
     EXPECT_FALSE(RotatesOutputs(shape, by, tokens));
-    EXPECT_EQ(LaunchRotatedLinear(shape, by, m.pointers(), tokens, nullptr).error, kInvalidArgument);
+    EXPECT_EQ(LaunchRotatedLinear(shape, by, m.pointers(), tokens, DeviceStream()).error, kInvalidArgument);
   };
   EXPECT_TRUE(RotatesOutputs(right, rotation, 16));
   check(right, rotation, 17);

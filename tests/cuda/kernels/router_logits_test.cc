@@ -21,7 +21,7 @@ TEST(CudaRouterLogitsTest, AgainstDouble) {
     const std::vector<float> w = RandomFloats(experts * hidden, 1), x = RandomFloats(tokens * hidden, 2);
     const DeviceArray<float> device_w(w), device_x(x), logits(tokens * experts);
     ASSERT_TRUE(
-        Ran(LaunchRouterLogits(device_w.get(), experts, hidden, device_x.get(), tokens, logits.get(), nullptr)));
+        Ran(LaunchRouterLogits(device_w.get(), experts, hidden, device_x.get(), tokens, logits.get(), DeviceStream())));
     const std::vector<float> got = logits.Download();
     for (int64_t token = 0; token < tokens; ++token) {
       for (int64_t expert = 0; expert < experts; ++expert) {
@@ -45,7 +45,8 @@ void CheckBatches(int64_t hidden) {
   const std::vector<float> w = RandomFloats(kExperts * hidden, 1), x = RandomFloats(kTokens * hidden, 2);
   const DeviceArray<float> device_w(w), device_x(x), logits(kTokens * kExperts);
   const auto compute = [&](int64_t first, int64_t tokens, float* to) {
-    return LaunchRouterLogits(device_w.get(), kExperts, hidden, device_x.get() + first * hidden, tokens, to, nullptr);
+    return LaunchRouterLogits(device_w.get(), kExperts, hidden, device_x.get() + first * hidden, tokens, to,
+                              DeviceStream());
   };
   ASSERT_TRUE(Ran(compute(0, kTokens, logits.get())));
   const std::vector<float> expected = logits.Download();

@@ -81,7 +81,7 @@ class ChooseExpertsTest : public ::testing::Test {
     args.ids = ids.get();
     args.weights = weights.get();
     args.has_nan = has_nan.get();
-    ASSERT_TRUE(Ran(LaunchChooseExperts(args, nullptr)));
+    ASSERT_TRUE(Ran(LaunchChooseExperts(args, DeviceStream())));
     EXPECT_EQ(has_nan.Download()[0], 0);
     const std::vector<int32_t> got_ids = ids.Download();
     const std::vector<float> got_weights = weights.Download();
@@ -118,7 +118,7 @@ class ChooseExpertsTest : public ::testing::Test {
       const DeviceArray<uint16_t> device_x(x);
       const HostArray<uint16_t> host_x(args.rows * width);
       args.hand_over = {device_x.get(), width, host_x.get(), flags.get(), static_cast<uint32_t>(width)};
-      ASSERT_TRUE(Ran(LaunchChooseExperts(args, nullptr)));
+      ASSERT_TRUE(Ran(LaunchChooseExperts(args, DeviceStream())));
       EXPECT_EQ(host_x.Values(), x);
       EXPECT_EQ(flags.Values(), std::vector<uint32_t>(static_cast<size_t>(args.rows), static_cast<uint32_t>(width)));
       for (int64_t i = 0; i < args.rows * args.chosen; ++i) {
@@ -198,7 +198,7 @@ TEST_F(ChooseExpertsTest, NanIsReportedAndIdsStayValid) {
                                        .ids = ids.get(),
                                        .weights = weights.get(),
                                        .has_nan = has_nan.get()},
-                                      nullptr)));
+                                      DeviceStream())));
   EXPECT_EQ(has_nan.Download()[0], 1);
   EXPECT_EQ(ids.Download(), (std::vector<int32_t>{0, 1, 0, 1}));
 }
@@ -209,15 +209,17 @@ TEST_F(ChooseExpertsTest, RefusesToHandOverRowsThatAreNotAligned) {
   for (const HandOver& hand_over :
        {HandOver{.x = x.get(), .width = 12, .to = host.get()}, HandOver{.x = x.get() + 4, .width = 8, .to = host.get()},
         HandOver{.x = x.get(), .width = 8, .to = host.get() + 4}}) {
-    EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 8, .chosen = 1, .hand_over = hand_over}, nullptr).error,
+    EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 8, .chosen = 1, .hand_over = hand_over}, DeviceStream()).error,
               kInvalidArgument);
   }
 }
 
 TEST_F(ChooseExpertsTest, RefusesImpossibleShapes) {
-  EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 513, .chosen = 1}, nullptr).error, kInvalidArgument);
-  EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 8, .chosen = 5, .groups = 2}, nullptr).error, kInvalidArgument);
-  EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 9, .chosen = 1, .groups = 2}, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 513, .chosen = 1}, DeviceStream()).error, kInvalidArgument);
+  EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 8, .chosen = 5, .groups = 2}, DeviceStream()).error,
+            kInvalidArgument);
+  EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 9, .chosen = 1, .groups = 2}, DeviceStream()).error,
+            kInvalidArgument);
 }
 
 // Elements `stride` apart; the numbers in between must not be used.
@@ -236,7 +238,7 @@ void CheckPlan(int64_t rows, int64_t chosen, int64_t experts, const std::vector<
   const DeviceArray<TokenTile> small(MaxSmallTiles(routed, experts)), large(MaxLargeTiles(routed, experts));
   const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
                          large.get(), small_begin.get(), large_begin.get()};
-  ASSERT_TRUE(Ran(LaunchPlanExperts(device_ids.get(), stride, rows, chosen, experts, plan, nullptr)));
+  ASSERT_TRUE(Ran(LaunchPlanExperts(device_ids.get(), stride, rows, chosen, experts, plan, DeviceStream())));
 
   std::vector<int32_t> expected_begin, expected_row_of, expected_routed_of(static_cast<size_t>(routed));
   for (int32_t e = 0; e < experts; ++e) {
@@ -316,7 +318,7 @@ TEST(SpreadRowsTest, ARowGoesWhereEachOfItsChoicesIs) {
                                         .chosen = kChosen,
                                         .out = out.get(),
                                         .out_ids = out_ids.get()},
-                                       nullptr)));
+                                       DeviceStream())));
       const std::vector<uint16_t> got = out.Download();
       const std::vector<int32_t> got_ids = out_ids.Download();
       for (int64_t c = 0; c < kChoices; ++c) {
@@ -327,8 +329,8 @@ TEST(SpreadRowsTest, ARowGoesWhereEachOfItsChoicesIs) {
       }
     }
   }
-  EXPECT_TRUE(LaunchSpreadRows({.width = 8, .chosen = 1}, nullptr).ok());
-  EXPECT_EQ(LaunchSpreadRows({.width = 12, .rows = 1, .chosen = 1}, nullptr).error, kInvalidArgument);
+  EXPECT_TRUE(LaunchSpreadRows({.width = 8, .chosen = 1}, DeviceStream()).ok());
+  EXPECT_EQ(LaunchSpreadRows({.width = 12, .rows = 1, .chosen = 1}, DeviceStream()).error, kInvalidArgument);
 }
 
 // The same bits whether all experts are added at once or in groups.
@@ -358,7 +360,7 @@ TEST(CombineTest, AddsInAscendingIdWithFusedMultiplyAdds) {
                                      .chosen = kChosen,
                                      .hidden = kHidden,
                                      .sums = sums.get()},
-                                    nullptr)));
+                                    DeviceStream())));
     }
     const std::vector<float> got = sums.Download();
     for (size_t row = 0; row < kRows; ++row) {
@@ -389,7 +391,7 @@ TEST(CombineTest, WithoutWeightsAllAreOne) {
                                  .chosen = 1,
                                  .hidden = kHidden,
                                  .sums = sums.get()},
-                                nullptr)));
+                                DeviceStream())));
   const std::vector<float> got = sums.Download();
   constexpr int64_t kFrom[kRows] = {2, -1, 1, -1};  // the source of the row's output
   for (int64_t row = 0; row < kRows; ++row) {

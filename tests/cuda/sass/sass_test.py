@@ -112,7 +112,7 @@ def test_the_budget_names_kernels_once():
 
 def test_simulations_have_the_reported_rates():
     table = json.loads((HERE.parents[2] / "loadtest/results/cuda-sass/kernels.json").read_text())
-    for target, file in {"sm_89": "rtx4090", "sm_90a": "h200", "sm_120a": "rtx5090-epyc9355"}.items():
+    for target, file in {"sm_89": "rtx4090", "sm_90a": "h200", "sm_120f": "rtx5090-epyc9355"}.items():
         machine = json.loads((HERE.parents[2] / f"deploy/hardware/{file}.json").read_text())
         if machine["kernels"]["origin"] == "estimated":
             assert machine["kernels"] == table[target]["rates"], file

@@ -123,6 +123,11 @@ TEST_F(CudaStreamingDevicesTest, TheSameTokenAsOnTheCpu) {
   EXPECT_EQ(streamed.token.id, expected.token.id);
 }
 
+TEST_F(CudaStreamingDevicesTest, AllKernelsAreLoadedBeforeTheFirstPrompt) {
+  ASSERT_NE(Device(node_), nullptr);
+  EXPECT_GT(emulation::Gpu().known_kernels.size(), 10u) << "one of each source, not of the first launch alone";
+}
+
 // For short prompts, auto selects the absorbed form, which the device lacks.
 TEST_F(CudaStreamingDevicesTest, AutoTakesTheFormThatTheDeviceHas) {
   const auto device = Device(node_);

@@ -308,6 +308,7 @@ TEST_F(GoldenPromptTest, EveryRingLengthGivesTheSameBits) {
     EXPECT_TRUE(model::SameBits(got, logits)) << slots << " slots";
     EXPECT_EQ(sequence.Contents(std::ssize(tokens)), kv) << slots << " slots";
   }
+  RecordProperty("bits", model::BitsOf(logits));
 }
 
 // A pass reads earlier tokens from the pages: the beginning of a KV block, and whole parts.

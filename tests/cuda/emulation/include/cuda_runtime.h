@@ -63,6 +63,7 @@ struct alignas(8) float2 {
 struct alignas(16) float4 {
   using Whole = float __attribute__((vector_size(16), may_alias));
   float x, y, z, w;
+  float4() = default;
   float4(float x_, float y_, float z_, float w_) : x(x_), y(y_), z(z_), w(w_) {}
   float4(const float4& other) { *this = other; }
   float4& operator=(const float4& other) {

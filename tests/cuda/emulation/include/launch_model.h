@@ -33,7 +33,10 @@ LaunchResult Launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3
   const KernelCall<Params...> call{kernel, {arguments...}};
   const emulation::LaunchShape shape{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes};
   const auto run = [name, shape, call] { return emulation::RunGrid(name, shape, &KernelCall<Params...>::Run, &call); };
-  if (stream != nullptr) return {emulation::EnqueueLaunch(stream, run)};
+  if (stream != nullptr) {
+    const bool early = StartsEarly(reinterpret_cast<const void*>(kernel), stream);
+    return {emulation::EnqueueLaunch(stream, early, run)};
+  }
   return {run() ? 0 : kLaunchFailure};
 }
 

@@ -23,6 +23,11 @@ inline void Prefetch(const void* p) { emulation::Prefetch(p); }
 inline void LoadIf(bool wanted, const void* from, uint4& to) {
   if (wanted) to = *static_cast<const uint4*>(from);
 }
+inline float4 LoadFromHost(const float* from) {
+  float numbers[4];
+  emulation::LoadFromHost(from, numbers);
+  return {numbers[0], numbers[1], numbers[2], numbers[3]};
+}
 inline void CopyAsync16(void* shared, const void* global, int valid_bytes) {
   emulation::CopyAsync(shared, global, 16, valid_bytes);
 }
