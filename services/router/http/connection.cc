@@ -351,6 +351,10 @@ Connection::Awaitable<bool> Connection::ReadBody(Exchange& exchange) {
     if (input_.size() > 0) {
       error_code error;
       const size_t bytes = exchange.parser.put(input_.data(), error);
+      const std::string_view taken(static_cast<const char*>(input_.data().data()), bytes);
+      if (exchange.parser.is_done() && exchange.parser.chunked()) {
+        if (const auto wrong = CheckTrailer(taken)) co_return exchange.RefuseAndClose(wrong->status, wrong->message);
+      }
       input_.consume(bytes);
       room_.Notify();
       if (error == http::error::body_limit) co_return exchange.Refuse(413, TooLarge(exchange.body_limit));

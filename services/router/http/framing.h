@@ -20,4 +20,7 @@ struct FramingError {
 std::optional<FramingError> CheckFraming(const boost::beast::http::header<true, boost::beast::http::fields>& header,
                                          std::string_view bytes);
 
+// The same for what follows the last chunk of a body. `bytes` end with it, and begin anywhere before its first line.
+std::optional<FramingError> CheckTrailer(std::string_view bytes);
+
 }  // namespace moestro::router

@@ -67,5 +67,18 @@ TEST(CheckFraming, NoFieldOverTwoLines) {
   EXPECT_EQ(StatusOf("Host: x\r\nA: b\r\n\tc\r\n"), 400);
 }
 
+TEST(CheckTrailer, NoFieldGoesOnInTheNextLine) {
+  for (const char* sound : {"0\r\n\r\n", "0\r\nA: b\r\n\r\n", "000;x=\"a: b\"\r\n0: x\r\nB:\r\n\r\n",
+                            "2\r\n\t\n\r\n0 \r\nA: b\r\n\r\n", "4\r\n\r\n a\r\n0\r\n\r\n"}) {
+    EXPECT_FALSE(CheckTrailer(sound)) << sound;
+  }
+  for (const char* folded :
+       {"0\r\nA: b\r\n c\r\n\r\n", "0\r\nA: b\r\n\t\r\nC: d\r\n\r\n", "00;x\r\nA:\r\n 0\r\n\r\n"}) {
+    const auto wrong = CheckTrailer(folded);
+    ASSERT_TRUE(wrong) << folded;
+    EXPECT_EQ(wrong->status, 400);
+  }
+}
+
 }  // namespace
 }  // namespace moestro::router
