@@ -41,8 +41,8 @@ inline constexpr int64_t kMaxMaskSteps = 20 * 1000 * 1000;
 // masks of the dearest kind, and some 10 ms a token on average.
 inline constexpr int64_t kMaskStepsOfRequest = 2 * kMaxMaskSteps;
 inline constexpr int64_t kMaskStepsOfToken = 200 * 1000;
-// Beyond these, work waits for a thread that stands back for others: some 10 ms for a mask, of which ordinary constraints
-// need far less, and some 2 ms for compiling, which is done once.
+// Beyond these, work waits for a thread that stands back for others: some 10 ms for a mask, of which ordinary
+// constraints need far less, and some 2 ms for compiling, which is done once.
 inline constexpr int64_t kQuickMaskSteps = 200 * 1000;
 inline constexpr int64_t kQuickCompileSteps = 32 * 1024;
 
