@@ -31,7 +31,7 @@ def test_the_image_has_nothing_of_the_toolkit(node):
 
 
 def test_prefill_says_that_there_is_no_device_and_serves(node):
-    assert "cuda:0" in node.containers()["prefill"]["Config"]["Cmd"][-1]
+    assert "--device=cuda:0" in node.containers()["prefill"]["Config"]["Cmd"]
     lines = [line for line in node.compose("logs", "prefill").splitlines() if "CUDA" in line or "cuda" in line]
     print("\n" + "\n".join(lines))
     assert len(lines) == 1
