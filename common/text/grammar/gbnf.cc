@@ -256,7 +256,7 @@ class GbnfParser {
   }
 
   absl::StatusOr<NodeId> Embed(const absl::StatusOr<Grammar>& other, int line) {
-    if (!other.ok()) return AtLine(line, std::string(other.status().message()));
+    if (!other.ok()) return Annotate(other.status(), Concat("grammar line ", line));
     if (grammar_.nodes().size() + other->nodes().size() > kMaxStates) return AtLine(line, "the grammar is too large");
     return grammar_.Import(*other);
   }

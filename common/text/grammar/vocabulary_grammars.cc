@@ -49,17 +49,19 @@ absl::StatusOr<std::shared_ptr<VocabularyGrammar>> VocabularyGrammars::Get(const
   if (auto known = Find(constraint)) return known;
   MOE_ASSIGN_OR_RETURN(const std::shared_ptr<const TokenTrie> trie, Trie());
   std::shared_ptr<VocabularyGrammar> grammar;
-  const auto compile = [&](CompileBudget budget) -> absl::Status {
+  const auto compile = [&](CompileBudget& budget) -> absl::Status {
     MOE_ASSIGN_OR_RETURN(Automaton automaton, CompileConstraint(constraint, budget));
     grammar = std::make_shared<VocabularyGrammar>(std::move(automaton), trie);
     return absl::OkStatus();
   };
-  absl::Status compiled = compile(CompileBudget::Quick());
-  if (absl::IsResourceExhausted(compiled)) {
+  CompileBudget quick = CompileBudget::Quick();
+  absl::Status compiled = compile(quick);
+  if (quick.is_interrupted()) {
+    CompileBudget whole(check);
     compiled = InBackground(
         [&]() -> absl::Status {
           grammar = Find(constraint);  // those who asked first were first in the line
-          return grammar != nullptr ? absl::OkStatus() : compile(CompileBudget(check));
+          return grammar != nullptr ? absl::OkStatus() : compile(whole);
         },
         check);
   }

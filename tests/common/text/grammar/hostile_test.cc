@@ -5,6 +5,7 @@
 
 #include "common/text/grammar/limits.h"
 #include "common/text/grammar/token_constraint.h"
+#include "common/text/grammar/vocabulary_grammars.h"
 #include "gmock/gmock.h"
 #include "tests/common/text/grammar/grammar_fixture.h"
 #include "tests/common/text/grammar/published_tokenizer.h"
@@ -16,6 +17,13 @@ namespace {
 using testing::AnyOf;
 using testing::HasSubstr;
 using Kind = Constraint::Kind;
+
+// As a literal of GBNF.
+std::string Escaped(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) escaped += c == '"' ? std::string("\\\"") : std::string(1, c);
+  return escaped;
+}
 
 std::string Repeated(const std::string& text, size_t times) {
   std::string all;
@@ -160,6 +168,25 @@ TEST_F(DearMasksTest, TheMasksOfARequestHaveABudget) {
   }
   EXPECT_LT(tokens, 1000);
   EXPECT_GT(tokens, 2);
+}
+
+// Each of 300 members may be absent: more than the quick budget, whatever the schema stands in.
+TEST(VocabularyGrammarsTest, WhatTakesLongToCompileIsCompiledInTheBackground) {
+  VocabularyGrammars grammars([] { return PublishedTokenizer("qwen"); }, PublishedTokenizer("qwen")->size());
+  std::string schema = R"({"type":"object","properties":{)";
+  for (int i = 0; i < 300; ++i) schema += (i == 0 ? "\"" : ",\"") + std::to_string(i) + R"(":{"enum":["a","b"]})";
+  schema += "}}";
+  const auto here = [] { return absl::OkStatus(); };
+  const auto gone = [] { return absl::CancelledError("the caller went away"); };
+  const std::string inner = R"(%grammar "root ::= %json )" + Escaped(schema) + "\"";
+  for (const Constraint& constraint :
+       {Constraint{Kind::kJsonSchema, schema}, Constraint{Kind::kGrammar, "root ::= %json " + schema},
+        Constraint{Kind::kGrammar, "root ::= " + inner}}) {
+    CompileBudget quick = CompileBudget::Quick();
+    EXPECT_TRUE(absl::IsResourceExhausted(CompileConstraint(constraint, quick).status()));
+    EXPECT_TRUE(absl::IsCancelled(grammars.Get(constraint, gone).status()));
+    EXPECT_TRUE(grammars.Get(constraint, here).ok()) << grammars.Get(constraint, here).status();
+  }
 }
 
 TEST(HostileTest, ManyPositionsAreAnError) {
