@@ -7,6 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "common/base/exceptions.h"
+
 namespace moestro {
 namespace {
 
@@ -42,8 +44,9 @@ std::shared_ptr<WorkLane::Job> WorkLane::Add(std::function<void()> work) {
 
 void WorkLane::Post(std::function<void()> work) { Add(std::move(work)); }
 
-absl::Status WorkLane::Run(absl::FunctionRef<void()> work, const std::function<absl::Status()>& check) {
-  const std::shared_ptr<Job> job = Add(work);
+absl::Status WorkLane::Run(absl::FunctionRef<absl::Status()> work, const std::function<absl::Status()>& check) {
+  absl::Status result;
+  const std::shared_ptr<Job> job = Add([&] { result = CatchExceptions(work); });
   MutexLock lock(mutex_);
   while (!job->done) {
     changed_.wait_for(lock, kCheckInterval);
@@ -55,7 +58,7 @@ absl::Status WorkLane::Run(absl::FunctionRef<void()> work, const std::function<a
     std::erase(jobs_, job);
     return status;
   }
-  return absl::OkStatus();
+  return result;
 }
 
 void WorkLane::Loop() {

@@ -28,9 +28,10 @@ class WorkLane {
   // Does not wait. `work` must not throw, and must end soon when the owner of the lane wants to destroy it.
   void Post(std::function<void()> work);
 
-  // Waits until `work` is done. Before it begins, calls `check` every 20 ms; an error of that is returned, and `work`
-  // is not run. Work that takes long calls its own check.
-  absl::Status Run(absl::FunctionRef<void()> work, const std::function<absl::Status()>& check);
+  // Waits until `work` is done, and returns its status, or that of its exception (exceptions.h). Before it begins,
+  // calls `check` every 20 ms; an error of that is returned, and `work` is not run. Work that takes long calls its own
+  // check.
+  absl::Status Run(absl::FunctionRef<absl::Status()> work, const std::function<absl::Status()>& check);
 
  private:
   struct Job {

@@ -46,12 +46,16 @@ class CompileBudget {
     return ended_ = check_();
   }
 
+  // For text that is copied or compared.
+  absl::Status SpendBytes(size_t bytes) { return Spend(static_cast<int64_t>(bytes / kBytesPerStep)); }
+
   // Nothing was refused for the budget or the check: what has been found is true of the constraint.
   bool is_kept() const { return left_ >= 0 && ended_.ok(); }
   // Nothing is known of the constraint: another budget may suffice.
   bool is_interrupted() const { return !ended_.ok() || (is_quick_ && left_ < 0); }
 
  private:
+  static constexpr size_t kBytesPerStep = 16;
   static constexpr int64_t kStepsBetweenChecks = 64 * 1024;
 
   int64_t left_ = kMaxCompileSteps;

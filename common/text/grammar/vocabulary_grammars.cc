@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/text/grammar/compile.h"
 #include "common/text/grammar/limits.h"
@@ -39,9 +38,7 @@ std::shared_ptr<VocabularyGrammar> VocabularyGrammars::Find(const Constraint& co
 }
 
 absl::Status VocabularyGrammars::InBackground(absl::FunctionRef<absl::Status()> work, const Check& check) {
-  absl::Status status;
-  MOE_RETURN_IF_ERROR(background_.Run([&] { status = CatchExceptions(work); }, check));
-  return status;
+  return background_.Run(work, check);
 }
 
 absl::StatusOr<std::shared_ptr<VocabularyGrammar>> VocabularyGrammars::Get(const Constraint& constraint,

@@ -24,7 +24,6 @@ using nlohmann::ordered_json;
 
 // More calls in one answer are a model that does not find its end.
 constexpr int kMostCalls = 32;
-constexpr size_t kBytesPerStep = 16;  // of a compile budget
 constexpr char kAnyObject[] = R"({"type": "object"})";
 
 // The notation of common/text/grammar/README.md.
@@ -212,13 +211,12 @@ absl::StatusOr<std::string> TaggedArguments(const Function& function, const TagS
   const ordered_json none = ordered_json::object();
   const ordered_json& properties = schema.contains("properties") ? schema["properties"] : none;
   const ordered_json required = schema.value("required", ordered_json::array());
-  const auto definition_steps = static_cast<int64_t>(function.schema.size() / kBytesPerStep);
   std::string arguments;
   for (const auto& [key, value] : properties.items()) {
     const auto tag = [&](const char* text) { return style.tokens ? Token(text) : Literal(text); };
     std::string argument = Row(tag(style.key_open), Literal(key), tag(style.key_end));
     if (*style.value_open != 0) argument = Row(argument, Literal("\n"), Token(style.value_open));
-    MOE_RETURN_IF_ERROR(constraints.Spend(definition_steps));  // each property has a copy of the definitions
+    MOE_RETURN_IF_ERROR(constraints.SpendBytes(function.schema.size()));  // each property has a copy of the definitions
     MOE_ASSIGN_OR_RETURN(const std::string tagged, TaggedValue(value, schema, style, constraints));
     argument = Row(argument, tagged, after);
     const bool is_required = std::ranges::find(required, ordered_json(key)) != required.end();

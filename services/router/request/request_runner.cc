@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "services/router/request/generation.h"
@@ -73,12 +72,6 @@ PrepareLimits RequestRunner::LimitsOf(const Tenant& tenant) const {
 
 std::string RequestRunner::NewRequestId() { return absl::StrFormat("%016x%016x", random_(), random_()); }
 
-absl::Status RequestRunner::InBackground(const CancelCheck& check, absl::FunctionRef<absl::Status()> work) {
-  absl::Status status;
-  MOE_RETURN_IF_ERROR(background_.Run([&] { status = CatchExceptions(work); }, check));
-  return status;
-}
-
 absl::Status RequestRunner::Generate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies) {
   std::string request_id = NewRequestId();
   RequestSummary summary;
@@ -111,7 +104,7 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
                        }));
   if (quick.is_interrupted()) {
     ConstraintCheck whole = ConstraintCheck::Whole(known_constraints_, call.check);
-    followed = InBackground(call.check, [&] { return whole.Compile(job.sampling.constraint); });
+    followed = background_.Run([&] { return whole.Compile(job.sampling.constraint); }, call.check);
   }
   MOE_RETURN_IF_ERROR(Annotate(followed, constraint_field));
   MOE_ASSIGN_OR_RETURN(Tenant::TokenHold hold,

@@ -70,10 +70,11 @@ class RequestRunner {
     absl::StatusOr<Input> input = InTurn(bytes, check, [&] { return read(*model, quick); });
     if (!quick.is_interrupted()) return input;
     ConstraintCheck whole = ConstraintCheck::Whole(known_constraints_, check);
-    MOE_RETURN_IF_ERROR(InBackground(check, [&] {
+    const auto read_again = [&] {
       input = read(*model, whole);
-      return absl::OkStatus();
-    }));
+      return input.status();
+    };
+    MOE_RETURN_IF_ERROR(background_.Run(read_again, check));
     return input;
   }
 
@@ -98,8 +99,6 @@ class RequestRunner {
     MOE_ASSIGN_OR_RETURN(const TextTurns::Turn turn, text_turns_.Take(bytes, check));
     return work();
   }
-  // In the one thread for constraints that take long, which stands back for all others.
-  absl::Status InBackground(const CancelCheck& check, absl::FunctionRef<absl::Status()> work);
 
   const ModelBoard& board_;
   const RouterEnvironment environment_;
@@ -107,7 +106,7 @@ class RequestRunner {
   const RandomBits random_;
   TextTurns text_turns_;
   KnownConstraints known_constraints_;
-  WorkLane background_{WorkLane::kBackground};
+  WorkLane background_{WorkLane::kBackground};  // for constraints that take long
   RunningRequests running_;
 };
 

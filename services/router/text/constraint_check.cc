@@ -15,7 +15,6 @@ namespace {
 // Of some hundred clients with tools of their own; 1 KiB each at most, as messages are cut.
 constexpr size_t kKept = 1024;
 constexpr size_t kMostMessageBytes = 800;
-constexpr size_t kBytesPerStep = 16;
 
 std::string HashOf(const Constraint& constraint) {
   std::string text(1, static_cast<char>(constraint.kind));
@@ -59,7 +58,7 @@ ConstraintCheck ConstraintCheck::Whole(KnownConstraints& known, const std::funct
 
 absl::Status ConstraintCheck::Compile(const Constraint& constraint) {
   if (constraint.kind == Constraint::Kind::kNone) return absl::OkStatus();
-  MOE_RETURN_IF_ERROR(budget_.Spend(static_cast<int64_t>(constraint.text.size() / kBytesPerStep)));
+  MOE_RETURN_IF_ERROR(budget_.SpendBytes(constraint.text.size()));
   const std::string hash = HashOf(constraint);
   if (const std::optional<absl::Status> known = known_.Find(hash)) return *known;
   absl::Status result = text::grammar::CompileConstraint(constraint, budget_).status();

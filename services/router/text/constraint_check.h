@@ -45,8 +45,8 @@ class ConstraintCheck {
   // INVALID_ARGUMENT: the constraint cannot be followed. RESOURCE_EXHAUSTED: the quick budget is spent. Errors of
   // check.
   absl::Status Compile(const Constraint& constraint);
-  // For work on the texts of constraints, in the budget's steps (budget.h).
-  absl::Status Spend(int64_t steps) { return budget_.Spend(steps); }
+  // For work on the texts of constraints.
+  absl::Status SpendBytes(size_t bytes) { return budget_.SpendBytes(bytes); }
 
   // Nothing is known of the constraint: the budget was too small, or the check has ended the work.
   bool is_interrupted() const { return budget_.is_interrupted(); }

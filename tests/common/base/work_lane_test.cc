@@ -16,7 +16,7 @@ TEST(WorkLaneTest, FirstComeFirstServed) {
   WorkLane lane;
   std::vector<int> order;  // of the lane's thread
   for (int i = 0; i < 20; ++i) lane.Post([&, i] { order.push_back(i); });
-  EXPECT_TRUE(lane.Run([&] { order.push_back(20); }, Here).ok());
+  EXPECT_TRUE(lane.Run([&] { return order.push_back(20), absl::OkStatus(); }, Here).ok());
   ASSERT_EQ(order.size(), 21u);
   for (int i = 0; i < 21; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
 }
@@ -26,9 +26,10 @@ TEST(WorkLaneTest, WhoLeavesTheLineIsNotServed) {
   std::promise<void> gate;
   lane.Post([&] { gate.get_future().wait(); });
   bool ran = false;
-  EXPECT_TRUE(absl::IsCancelled(lane.Run([&] { ran = true; }, [] { return absl::CancelledError("gone"); })));
+  EXPECT_TRUE(absl::IsCancelled(
+      lane.Run([&] { return ran = true, absl::OkStatus(); }, [] { return absl::CancelledError("gone"); })));
   gate.set_value();
-  EXPECT_TRUE(lane.Run([] {}, Here).ok());
+  EXPECT_TRUE(lane.Run(Here, Here).ok());
   EXPECT_FALSE(ran);
 }
 
@@ -40,6 +41,7 @@ TEST(WorkLaneTest, WorkThatHasBegunIsWaitedFor) {
   const auto work = [&] {
     begun = true;
     while (!may_end) std::this_thread::yield();
+    return absl::OkStatus();
   };
   const auto check = [&] { return gone ? absl::CancelledError("gone") : absl::OkStatus(); };
   auto run = std::async(std::launch::async, [&] { return lane.Run(work, check); });
@@ -47,6 +49,14 @@ TEST(WorkLaneTest, WorkThatHasBegunIsWaitedFor) {
   gone = true;
   may_end = true;
   EXPECT_TRUE(run.get().ok()) << "its caller's variables must live as long as the work";
+}
+
+TEST(WorkLaneTest, ReturnsTheErrorOfTheWork) {
+  WorkLane lane;
+  EXPECT_TRUE(absl::IsNotFound(lane.Run([] { return absl::NotFoundError("x"); }, Here)));
+  const auto throws = []() -> absl::Status { throw std::bad_alloc(); };
+  EXPECT_TRUE(absl::IsResourceExhausted(lane.Run(throws, Here)));
+  EXPECT_TRUE(lane.Run(Here, Here).ok()) << "and the lane goes on";
 }
 
 TEST(WorkLaneTest, DropsWhatHasNotBegunAtItsEnd) {
@@ -69,8 +79,9 @@ TEST(WorkLaneTest, ABackgroundThreadStandsBack) {
   WorkLane background(WorkLane::kBackground);
   int of_ordinary = -100;
   int of_background = -100;
-  EXPECT_TRUE(ordinary.Run([&] { of_ordinary = getpriority(PRIO_PROCESS, 0); }, Here).ok());
-  EXPECT_TRUE(background.Run([&] { of_background = getpriority(PRIO_PROCESS, 0); }, Here).ok());
+  EXPECT_TRUE(ordinary.Run([&] { return of_ordinary = getpriority(PRIO_PROCESS, 0), absl::OkStatus(); }, Here).ok());
+  EXPECT_TRUE(
+      background.Run([&] { return of_background = getpriority(PRIO_PROCESS, 0), absl::OkStatus(); }, Here).ok());
   EXPECT_EQ(of_ordinary, own);
   EXPECT_EQ(of_background, std::min(19, own + WorkLane::kBackground));
   EXPECT_EQ(getpriority(PRIO_PROCESS, 0), own) << "nobody else does";

@@ -277,7 +277,7 @@ TEST(ConstrainToCallsTest, CopiesOfDefinitionsAreBounded) {
 TEST(ConstrainToCallsTest, WhatTakesLongInATurnIsInterrupted) {
   KnownConstraints known;
   ConstraintCheck quick = ConstraintCheck::Quick(known);
-  ASSERT_TRUE(quick.Spend(text::grammar::kQuickCompileSteps - 100).ok());
+  ASSERT_TRUE(quick.SpendBytes(16 * (text::grammar::kQuickCompileSteps - 100)).ok());
   OutputFormat format;
   format.calls = CallSyntax::kQwenCoder;
   EXPECT_FALSE(ConstrainToCalls(format, {.tools = kTools}, quick).ok()) << "not a form without a bound";

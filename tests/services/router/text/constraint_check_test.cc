@@ -66,16 +66,16 @@ TEST(ConstraintCheckTest, WhatTakesLongInterruptsTheQuickBudgetOnly) {
 TEST(ConstraintCheckTest, AllWorkOnARequestHasOneBudget) {
   KnownConstraints known;
   ConstraintCheck spent = ConstraintCheck::Whole(known, Here);
-  EXPECT_TRUE(spent.Spend(kMaxCompileSteps - 10).ok());
+  EXPECT_TRUE(spent.SpendBytes(16 * (kMaxCompileSteps - 10)).ok());
   EXPECT_THAT(std::string(spent.Compile(Large()).message()), HasSubstr("too many steps"));
   EXPECT_FALSE(spent.is_interrupted()) << "no other budget is larger";
   ConstraintCheck fresh = ConstraintCheck::Whole(known, Here);
   EXPECT_TRUE(fresh.Compile(Large()).ok()) << "the result was that of the budget, and was not kept";
 
   ConstraintCheck at_bound = ConstraintCheck::Quick(known);
-  EXPECT_TRUE(at_bound.Spend(kQuickCompileSteps).ok());
+  EXPECT_TRUE(at_bound.SpendBytes(16 * kQuickCompileSteps).ok());
   EXPECT_FALSE(at_bound.is_interrupted());
-  EXPECT_FALSE(at_bound.Spend(1).ok());
+  EXPECT_FALSE(at_bound.SpendBytes(16).ok());
   EXPECT_TRUE(at_bound.is_interrupted());
 }
 
