@@ -43,7 +43,8 @@ const char* ErrorType(int status) {
 }
 
 OrderedJson ErrorObject(const absl::Status& status) {
-  return {{"type", "error"}, {"error", {{"type", ErrorType(HttpStatusOf(status))}, {"message", ErrorMessage(status)}}}};
+  return {{"type", "error"},
+          {"error", {{"type", ErrorType(HttpStatusOf(status))}, {"message", AnthropicMessage(status)}}}};
 }
 
 // The reply to a request that failed before the first byte. The status goes on, for the log.

@@ -59,9 +59,12 @@ class ResponsesAnswer final : public Answer {
   }
 
   absl::Status Fail(const absl::Status& status) {
-    const HttpError error = OpenAiError(status);
+    const bool is_ours = HttpStatusOf(status) >= 500;
+    const char* code = ErrorCode(status);
     OrderedJson document = Document("failed");
-    document["error"] = {{"code", error.status >= 500 ? "server_error" : "invalid_prompt"},
+    document["error"] = {{"code", is_ours           ? "server_error"
+                                  : code != nullptr ? code
+                                                    : "invalid_prompt"},
                          {"message", ErrorMessage(status)}};
     return Emit("response.failed", {{"response", std::move(document)}});
   }
