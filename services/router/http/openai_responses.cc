@@ -83,6 +83,7 @@ class ResponsesAnswer final : public Answer {
                          {"model", model_->name},
                          {"output", OrderedJson::array()},
                          {"parallel_tool_calls", true},
+                         {"store", false},
                          {"temperature", request_.choices[0].temperature.value_or(model_->default_temperature)},
                          {"tool_choice", "auto"},
                          {"tools", OrderedJson::array()},
@@ -154,7 +155,13 @@ class ResponsesAnswer final : public Answer {
 
   absl::Status AddCall(const ToolCallDelta& call) {
     if (!call.name.empty()) {
-      MOE_RETURN_IF_ERROR(Open("function_call", {{"call_id", call.id}, {"name", call.name}, {"arguments", ""}}));
+      const auto origin = request_.origins.find(call.name);
+      OrderedJson fields{{"call_id", call.id}, {"name", call.name}, {"arguments", ""}};
+      if (origin != request_.origins.end()) {
+        fields["name"] = origin->second.name;
+        fields["namespace"] = origin->second.space;
+      }
+      MOE_RETURN_IF_ERROR(Open("function_call", std::move(fields)));
     }
     if (call.arguments.empty()) return absl::OkStatus();
     text_ += call.arguments;
