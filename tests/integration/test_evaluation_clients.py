@@ -1,21 +1,14 @@
-"""lm-evaluation-harness and guidellm against a node that serves the demo model. They need gigabytes from PyPI, so these
-tests run only if MOESTRO_TEST_CLIENTS is set: 1 installs both into build/clients first; the path of a Python that has them
-uses that one."""
+"""lm-evaluation-harness and guidellm, as they come from PyPI, against a node that serves the demo model."""
 
 import json
 import os
 import subprocess
-import sys
 
+import pypi
 import pytest
-from node import REPO, Node
+from node import Node
 
-WANTED = os.environ.get("MOESTRO_TEST_CLIENTS")
-VERSIONS = ["lm-eval[api]==0.4.13", "guidellm==0.8.1"]
 QUESTIONS = 60
-
-if not WANTED:
-    pytest.skip("MOESTRO_TEST_CLIENTS is not set: see this file", allow_module_level=True)
 
 # The names of the files' fields. A likelihood is that of an answer behind its question, as `echo` and `logprobs` give it.
 TASK = """
@@ -44,15 +37,7 @@ filter_list: [{name: strip, filter: [{function: remove_whitespace}, {function: t
 
 @pytest.fixture(scope="module")
 def python():
-    if WANTED != "1":
-        return WANTED
-    folder = REPO / "build" / "clients"
-    installed = folder / "installed.txt"
-    if not installed.exists() or installed.read_text() != str(VERSIONS):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([folder / "bin/pip", "install", "--quiet", *VERSIONS], check=True)
-        installed.write_text(str(VERSIONS))
-    return str(folder / "bin/python")
+    return pypi.python("evaluation")
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +48,8 @@ def node(api, bin_dir, repo):
 
 def run(python, tmp_path, *arguments):
     """Runs a module without the hub of models."""
-    environment = os.environ | {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
-                                "OPENAI_API_KEY": "none", "CUDA_VISIBLE_DEVICES": ""}
+    environment = os.environ | pypi.OFFLINE | {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1",
+                                               "HF_DATASETS_OFFLINE": "1", "OPENAI_API_KEY": "none"}
     done = subprocess.run([python, "-m", *map(str, arguments)], capture_output=True, text=True, timeout=500,
                           cwd=tmp_path, env=environment)
     print(done.stdout[-4000:])
