@@ -158,8 +158,7 @@ std::vector<std::string> ShardNames(const WeightMap& map) {
 }  // namespace
 
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path) {
-  std::error_code error;
-  if (IsGgufName(path) && !std::filesystem::is_directory(path, error)) return OpenGgufModel(path);
+  if (IsGguf(path)) return OpenGgufModel(path);
   return OpenDirectory(path);
 }
 
