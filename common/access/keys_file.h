@@ -10,7 +10,7 @@
 //   burst-tokens = 200000                    # of tokens-per-minute at once; absent = those of one minute
 //   running = 4
 //   waiting = 16
-//   max-tokens = 4096                        # of one request
+//   max-tokens = 4096                        # of one answer, which ends there
 //   context = 32768                          # prompt and max_tokens of one request
 //   cache-scope = "own"                      # or "shared": with all keys that say so
 //   endpoints = ["generate", "score", "tokenize", "admin"]   # absent = all but admin

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.smoke
 APIS = ["Chat", "Completions", "Responses", "Messages"]
 # Fields of the API's table that other or earlier clients send.
 ALSO = {"Chat": set(), "Completions": set(), "Responses": set(), "Messages": {"temperature", "top_k", "top_p"}}
-SCHEMAS = {"tools[].input_schema"}  # they are checked whole, where they are compiled
+# They are checked whole, where they are compiled, or taken whole.
+SCHEMAS = {"tools[].input_schema", "input[].action", "input[].operation"}
 TYPES = {
     "Chat": [("openai.types.chat.completion_create_params", "CompletionCreateParams")],
     "Completions": [("openai.types.completion_create_params", "CompletionCreateParams")],
@@ -41,7 +42,7 @@ def table(repo, api):
     rows = re.search(rf"^constexpr ApiField k{api}Fields\[\] = {{\n(.*?)^}};", source, re.M | re.S)[1]
     found = re.findall(r'^    \{"([\w.\[\]]+)",\s+k(Honoured|NoEffect|Refused)\b(?:,\s*(?:R"\((.*?)\)"|(k\w+)))?', rows,
                        re.M | re.S)
-    assert len(found) == rows.count("    {")
+    assert len(found) == rows.count("    {") - rows.count("kLeftOut")
     return {path: (use, json.loads(values or names.get(name) or "[]")) for path, use, values, name in found}
 
 
@@ -103,13 +104,28 @@ OPENAI = COMMON | {"max_tokens": 2, "frequency_penalty": 0, "presence_penalty": 
                    "stop": ["x"], "stream_options": {"include_usage": True}}
 FUNCTION = {"name": "f", "description": "d", "parameters": SCHEMA, "strict": True}
 CALL = {"name": "f", "arguments": "{}"}
+HELLO = "data:text/plain;base64,aGVsbG8="
+
+
+def file():
+    return {"type": "input_file", "filename": "a", "file_data": HELLO}
+
+
+def documents():
+    return [{"type": "document", "title": "t", "context": "c", "source": {"type": "text", "data": "x"}},
+            {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "x"}]}},
+            {"type": "search_result", "title": "t", "source": "s", "content": [{"type": "text", "text": "x"}]}]
+
+
 # Requests that have all honoured fields between them.
 SAMPLES = {
     "Chat": [
         OPENAI | {"messages": [
-            {"role": "user", "name": "me", "content": [{"type": "text", "text": "x"}, {"type": "refusal", "refusal": "y"}]},
+            {"role": "user", "name": "me", "content": [{"type": "text", "text": "x"}, {"type": "refusal", "refusal": "y"},
+                {"type": "file", "file": {"filename": "a", "file_data": HELLO}}]},
             {"role": "assistant", "content": "z", "refusal": "no",
-             "tool_calls": [{"id": "1", "type": "function", "function": CALL}]},
+             "tool_calls": [{"id": "1", "type": "function", "function": CALL},
+                            {"id": "2", "type": "custom", "custom": {"name": "c", "input": "x"}}]},
             {"role": "tool", "tool_call_id": "1", "content": "1"}],
             "tools": [{"type": "function", "function": FUNCTION}], "parallel_tool_calls": True, "logprobs": True,
             "tool_choice": {"type": "function", "function": {"name": "f"}}, "top_logprobs": 1, "max_completion_tokens": 2,
@@ -123,24 +139,31 @@ SAMPLES = {
     "Completions": [OPENAI | {"prompt": "x", "best_of": 1, "echo": False, "logprobs": 1}],
     "Responses": [
         COMMON | {"input": [
-            {"role": "user", "content": [{"type": "input_text", "text": "x"}, {"type": "refusal", "refusal": "y"}]},
+            {"role": "user", "content": [{"type": "input_text", "text": "x"}, {"type": "refusal", "refusal": "y"}, file()]},
             {"type": "reasoning", "summary": [{"type": "summary_text", "text": "x"}]},
-            {"type": "function_call", "call_id": "1"} | CALL,
-            {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "x"}]}],
+            {"type": "function_call", "call_id": "1", "namespace": "n"} | CALL,
+            {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "x"}, file()]},
+            {"type": "custom_tool_call", "call_id": "2", "name": "c", "input": "x"},
+            {"type": "shell_call", "call_id": "3", "action": {"commands": ["ls"]}},
+            {"type": "shell_call_output", "call_id": "3", "output": [{"stdout": "x", "stderr": "y"}]},
+            {"type": "apply_patch_call", "call_id": "4", "operation": {"type": "delete_file", "path": "x"}}],
             "instructions": "x", "max_output_tokens": 2, "metadata": {}, "parallel_tool_calls": True,
-            "reasoning": {"effort": "low"}, "tools": [{"type": "function"} | FUNCTION],
+            "reasoning": {"effort": "low"}, "tools": [
+                {"type": "function", "defer_loading": False} | FUNCTION,
+                {"type": "namespace", "name": "n", "tools": [{"type": "function", "defer_loading": False} | FUNCTION]}],
             "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}},
             "tool_choice": {"type": "function", "name": "f"}},
         COMMON | {"input": "x", "tools": [{"type": "function"} | FUNCTION], "tool_choice": {
             "type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}}],
     "Messages": [COMMON | {
         "max_tokens": 2, "stop_sequences": ["x"], "system": [{"type": "text", "text": "x"}], "top_k": 1, "messages": [
-            {"role": "user", "content": [{"type": "text", "text": "x"}]},
+            {"role": "user", "content": [{"type": "text", "text": "x"}, *documents()]},
             {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": ""},
                                               {"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1",
-                                          "content": [{"type": "text", "text": "x"}]}]}],
-        "tools": [{"name": "f", "description": "d", "strict": True, "input_schema": SCHEMA}],
+                                          "content": [{"type": "text", "text": "x"}, *documents(),
+                                                      {"type": "tool_reference", "tool_name": "f"}]}]}],
+        "tools": [{"name": "f", "description": "d", "strict": True, "defer_loading": False, "input_schema": SCHEMA}],
         "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": True},
         "thinking": {"type": "enabled", "budget_tokens": 1024, "display": "omitted"},
         "context_management": {"edits": [{"type": "clear_thinking_20251015"}]},

@@ -384,8 +384,9 @@ def test_slots_are_the_requests_that_run(web):
 
 
 def test_a_prompt_that_is_too_long_has_openais_code(web):
-    error = web.post(PLAIN, {"prompt": "a", "max_tokens": 10 ** 8})[1]["error"]
+    error = web.post(PLAIN, {"prompt": [5] * 200000, "max_tokens": 10 ** 8})[1]["error"]
     assert error["code"] == "context_length_exceeded"
+    assert "maximum context length is 163840 tokens. However, your messages resulted in 200000 tokens" in error["message"]
 
 
 def test_broken_requests_harm_nobody(web, node):

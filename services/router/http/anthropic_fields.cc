@@ -12,6 +12,8 @@
 #include "common/text/json/raw_field.h"
 #include "services/router/http/api.h"
 #include "services/router/http/api_fields.h"
+#include "services/router/http/offered_tools.h"
+#include "services/router/http/text_parts.h"
 
 namespace moestro::router {
 
@@ -31,14 +33,19 @@ void ReadBlocks(JsonFields& owner, const char* key, Read read) {
     return owner.Fail(key, text::Describe(owner.object()[key]) + " is neither a string nor a list of blocks");
   }
   owner.ForEach(key, [&](JsonFields& block) {
-    const std::string type = block.StringOr("type", "");
+    std::string type = block.StringOr("type", "");
+    if (type.empty() && block.Has("text")) type = "text";
     if (type.empty()) return block.Fail("type", "missing");
-    read(block, type);
+    if (!IsLeftOut(Api::kMessages, "messages[].content[].type", type)) read(block, type);
   });
 }
 
 void RefuseBlock(JsonFields& block, const std::string& type) {
   block.Fail("type", absl::StrCat("blocks of type ", text::Quoted(type), " do not belong to this role"));
+}
+
+bool HoldsText(const std::string& type) {
+  return type == "text" || type == "document" || type == "search_result" || type == "tool_reference";
 }
 
 // Of each block its text; of other blocks there are none (RefuseFields).
@@ -47,7 +54,7 @@ std::string ReadTexts(JsonFields& owner, const char* key) {
   std::string joined;
   ReadBlocks(owner, key, [&](JsonFields& block, const std::string& /*type*/) {
     if (!joined.empty()) joined += '\n';
-    joined += block.StringOr("text", "");
+    joined += ReadTextBlock(block);
   });
   return joined;
 }
@@ -61,9 +68,9 @@ void ReadUser(JsonFields& message, text::Chat* chat) {
   std::string words;
   bool has_words = false;
   ReadBlocks(message, "content", [&](JsonFields& block, const std::string& type) {
-    if (type == "text") {
+    if (HoldsText(type)) {
       if (has_words) words += '\n';
-      words += block.StringOr("text", "");
+      words += ReadTextBlock(block);
       has_words = true;
     } else if (type == "tool_result") {
       std::string id = block.StringOr("tool_use_id", "");
@@ -84,15 +91,19 @@ void ReadAssistant(JsonFields& message, text::Chat* chat) {
     return;
   }
   ReadBlocks(message, "content", [&](JsonFields& block, const std::string& type) {
-    if (type == "text") {
-      taken.content += block.StringOr("text", "");
+    if (HoldsText(type)) {
+      taken.content += ReadTextBlock(block);
     } else if (type == "thinking") {
       taken.reasoning_content += block.StringOr("thinking", "");
-    } else if (type == "tool_use") {
+    } else if (type == "tool_use" || type == "mcp_tool_use") {
       text::ToolCall call{.id = block.StringOr("id", ""), .name = block.StringOr("name", "")};
       if (call.name.empty()) return block.Fail("name", "missing");
       call.arguments = block.Sub("input").object().dump();
       taken.tool_calls.push_back(std::move(call));
+    } else if (type == "mcp_tool_result") {  // the client's server ran it within the turn
+      chat->messages.push_back(std::exchange(taken, {.role = "assistant", .content = ""}));
+      chat->messages.push_back(
+          {.role = "tool", .content = ReadTexts(block, "content"), .tool_call_id = block.StringOr("tool_use_id", "")});
     } else if (type != "redacted_thinking") {
       RefuseBlock(block, type);
     }
@@ -122,7 +133,10 @@ void ReadMessages(JsonFields& fields, text::Chat* chat) {
 // {"name", "description", "input_schema"} becomes {"type": "function", "function": {"name", "description",
 // "parameters"}}, with its keys in the client's order: models read them so.
 std::string ReadTools(const json& request, std::string_view body, JsonFields& fields) {
-  fields.ForEach("tools", [](JsonFields& tool) {
+  const OfferedTools offered(Api::kMessages, request);
+  fields.ForEach("tools", [&](JsonFields& tool) {
+    tool.BoolOr("defer_loading", false);
+    if (!offered.Has(tool.object())) return;
     if (tool.StringOr("name", "").empty()) tool.Fail("name", "missing");
     tool.StringOr("description", "");
     tool.BoolOr("strict", false);
@@ -133,7 +147,9 @@ std::string ReadTools(const json& request, std::string_view body, JsonFields& fi
   const std::string_view written = text::RawField(body, "tools");
   const OrderedJson tools = written.empty() ? OrderedJson(request["tools"]) : OrderedJson::parse(written);
   OrderedJson functions = OrderedJson::array();
-  for (const OrderedJson& tool : tools) {
+  for (size_t i = 0; i < tools.size(); ++i) {
+    if (!offered.Has(request["tools"][i])) continue;
+    const OrderedJson& tool = tools[i];
     OrderedJson function = {{"name", tool["name"]}};
     function["description"] = tool.value("description", OrderedJson(""));
     function["parameters"] = tool["input_schema"];
@@ -189,13 +205,17 @@ bool ShowsThinking(JsonFields& fields) {
 }  // namespace
 
 ToolChoice ReadAnthropicToolChoice(JsonFields& fields) {
-  JsonFields written = fields.Sub("tool_choice");
-  const std::string type = written.StringOr("type", "auto");
+  const bool is_word = fields.Has("tool_choice") && fields.object()["tool_choice"].is_string();
+  JsonFields written = is_word ? fields : fields.Sub("tool_choice");
+  const std::string type = written.StringOr(is_word ? "tool_choice" : "type", "auto");
   ToolChoice choice{.none = type == "none",
                     .forced = type == "any" || type == "tool",
                     .several = !written.BoolOr("disable_parallel_tool_use", false)};
-  if (!choice.none && !choice.forced && type != "auto") written.Fail("type", "must be auto, any, tool or none");
+  if (!choice.none && !choice.forced && type != "auto") {
+    written.Fail(is_word ? "tool_choice" : "type", "must be auto, any, tool or none");
+  }
   if (type != "tool") return choice;
+  choice.several = false;  // one is named, and one call is asked for
   choice.names = {written.StringOr("name", "")};
   if (choice.names[0].empty()) written.Fail("name", "missing");
   return choice;

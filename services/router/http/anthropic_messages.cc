@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random_bits.h"
 #include "common/base/status.h"
@@ -42,8 +43,19 @@ const char* ErrorType(int status) {
   }
 }
 
+// The word by which a client knows that it must go another way; null: there is none.
+const char* DetailCode(const absl::Status& status) {
+  // Anthropic's clients then send the whole conversation themselves.
+  if (absl::IsUnimplemented(status) && absl::StartsWith(status.message(), "thread: ")) {
+    return "thread_unsupported_request";
+  }
+  return ErrorCode(status);
+}
+
 OrderedJson ErrorObject(const absl::Status& status) {
-  return {{"type", "error"}, {"error", {{"type", ErrorType(HttpStatusOf(status))}, {"message", ErrorMessage(status)}}}};
+  OrderedJson error{{"type", ErrorType(HttpStatusOf(status))}, {"message", AnthropicMessage(status)}};
+  if (const char* code = DetailCode(status)) error["details"] = {{"error_code", code}};
+  return {{"type", "error"}, {"error", std::move(error)}};
 }
 
 // The reply to a request that failed before the first byte. The status goes on, for the log.

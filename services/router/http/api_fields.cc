@@ -1,9 +1,12 @@
 #include "services/router/http/api_fields.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +18,7 @@ using nlohmann::json;
 using enum FieldUse;
 
 constexpr char kTextOnly[] = "this model reads and writes text only";
+constexpr char kTextInline[] = "files are not fetched or kept here: send the text itself";
 constexpr char kNotStored[] = "answers are not stored here: send the whole conversation each time";
 constexpr char kNoWeb[] = "this server does not search: offer a search of your own in tools";
 constexpr char kNoModeration[] = "this server does not judge texts: leave the field out";
@@ -23,8 +27,21 @@ constexpr char kFunctionsOnly[] = "this server runs no tools: offer a function, 
 constexpr char kSchemaTools[] = "this server runs no tools: offer one with an input_schema, which the client runs";
 // Kinds of elements that are read. All others are refused with what they hold.
 constexpr char kFunction[] = R"(["function"])";
-constexpr char kChoices[] = R"(["function", "allowed_tools"])";
+constexpr char kToolItems[] = R"(["function", "namespace"])";
+constexpr char kChoices[] = R"(["function", "allowed_tools", "auto", "none", "required", "any", "tool"])";
 constexpr char kTextBlock[] = R"(["text"])";
+// Offers that a model need not take up: clients send tools which others run beside their own.
+constexpr char kAnyOther[] = R"(["*"])";
+// What others' tools have left in a conversation. The assistant's words about it are there, too.
+constexpr char kItemsOfOthers[] =
+    R"(["additional_tools", "code_interpreter_call", "compaction_trigger", "computer_call", "computer_call_output",
+        "configuration_update", "file_search_call", "image_generation_call", "mcp_approval_request",
+        "mcp_approval_response", "mcp_list_tools", "program", "program_output", "tool_search_call",
+        "tool_search_output", "web_search_call"])";
+constexpr char kBlocksOfOthers[] =
+    R"(["advisor_tool_result", "bash_code_execution_tool_result", "code_execution_tool_result", "fallback",
+        "mcp_tool_listing", "server_tool_use", "text_editor_code_execution_tool_result", "tool_search_tool_result",
+        "web_fetch_tool_result", "web_search_tool_result"])";
 
 constexpr ApiField kChatFields[] = {
     {"audio", kRefused, "[]", kTextOnly},
@@ -42,10 +59,14 @@ constexpr ApiField kChatFields[] = {
     {"messages", kHonoured},
     {"messages[].audio", kRefused, "[]", kTextOnly},
     {"messages[].content", kHonoured},
+    {"messages[].content[].file", kHonoured},
+    {"messages[].content[].file.file_data", kHonoured},
+    {"messages[].content[].file.file_id", kRefused, "[]", kTextInline},
+    {"messages[].content[].file.filename", kHonoured},
     {"messages[].content[].prompt_cache_breakpoint", kNoEffect},
     {"messages[].content[].refusal", kHonoured},
     {"messages[].content[].text", kHonoured},
-    {"messages[].content[].type", kRefused, R"(["text", "refusal", "input_text", "output_text"])", kTextOnly},
+    {"messages[].content[].type", kRefused, R"(["text", "refusal", "input_text", "output_text", "file"])", kTextOnly},
     {"messages[].function_call", kHonoured},
     {"messages[].function_call.arguments", kHonoured},
     {"messages[].function_call.name", kHonoured},
@@ -54,11 +75,14 @@ constexpr ApiField kChatFields[] = {
     {"messages[].role", kHonoured},
     {"messages[].tool_call_id", kHonoured},
     {"messages[].tool_calls", kHonoured},
+    {"messages[].tool_calls[].custom", kHonoured},
+    {"messages[].tool_calls[].custom.input", kHonoured},
+    {"messages[].tool_calls[].custom.name", kHonoured},
     {"messages[].tool_calls[].function", kHonoured},
     {"messages[].tool_calls[].function.arguments", kHonoured},
     {"messages[].tool_calls[].function.name", kHonoured},
     {"messages[].tool_calls[].id", kHonoured},
-    {"messages[].tool_calls[].type", kRefused, kFunction, kFunctionsOnly},
+    {"messages[].tool_calls[].type", kRefused, R"(["function", "custom"])", kFunctionsOnly},
     {"metadata", kNoEffect},
     {"modalities", kRefused, R"(["text"])", kTextOnly},
     {"model", kHonoured},
@@ -82,7 +106,7 @@ constexpr ApiField kChatFields[] = {
     {"seed", kHonoured},
     {"service_tier", kNoEffect},
     {"stop", kHonoured},
-    {"store", kRefused, "[false]", "nothing is stored here: leave it out, or send false"},
+    {"store", kNoEffect},  // nothing is stored; what asks for something that is stored is refused
     {"stream", kHonoured},
     {"stream_options", kHonoured},
     {"stream_options.include_obfuscation", kNoEffect},
@@ -102,6 +126,7 @@ constexpr ApiField kChatFields[] = {
     {"tools[].function.parameters", kHonoured},
     {"tools[].function.strict", kHonoured},
     {"tools[].type", kRefused, kFunction, kFunctionsOnly},
+    {"tools[].type", kLeftOut, kAnyOther},
     {"top_logprobs", kHonoured},
     {"top_p", kHonoured},
     {"user", kNoEffect},
@@ -146,33 +171,59 @@ constexpr ApiField kResponsesFields[] = {
          "message.input_image.image_url"])",
      "POST /v1/chat/completions has log-probabilities"},
     {"input", kHonoured},
+    {"input[].action", kHonoured},
+    {"input[].approval_request_id", kNoEffect},
     {"input[].arguments", kHonoured},
     {"input[].async", kNoEffect},  // how the client ran it
     {"input[].call_id", kHonoured},
     {"input[].caller", kNoEffect},
     {"input[].content", kHonoured},
     {"input[].content[].annotations", kNoEffect},
+    {"input[].content[].detail", kNoEffect},
+    {"input[].content[].file_data", kHonoured},
+    {"input[].content[].file_id", kRefused, "[]", kTextInline},
+    {"input[].content[].file_url", kRefused, "[]", kTextInline},
+    {"input[].content[].filename", kHonoured},
     {"input[].content[].logprobs", kNoEffect},
     {"input[].content[].prompt_cache_breakpoint", kNoEffect},
     {"input[].content[].refusal", kHonoured},
     {"input[].content[].text", kHonoured},
-    {"input[].content[].type", kRefused, R"(["input_text", "output_text", "refusal", "reasoning_text", "text"])",
-     kTextOnly},
+    {"input[].content[].type", kRefused,
+     R"(["input_text", "output_text", "refusal", "reasoning_text", "text", "input_file"])", kTextOnly},
     {"input[].encrypted_content", kNoEffect},  // the reasoning is in content as it is
+    {"input[].environment", kNoEffect},
+    {"input[].error", kNoEffect},  // what it wrote says it
     {"input[].id", kNoEffect},
+    {"input[].input", kHonoured},
+    {"input[].max_output_length", kNoEffect},  // how the client ran it
     {"input[].name", kHonoured},
-    {"input[].namespace", kNoEffect},
+    {"input[].namespace", kHonoured},
+    {"input[].operation", kHonoured},
     {"input[].output", kHonoured},
+    {"input[].output[].detail", kNoEffect},
+    {"input[].output[].file_data", kHonoured},
+    {"input[].output[].file_id", kRefused, "[]", kTextInline},
+    {"input[].output[].file_url", kRefused, "[]", kTextInline},
+    {"input[].output[].filename", kHonoured},
+    {"input[].output[].outcome", kNoEffect},
     {"input[].output[].prompt_cache_breakpoint", kNoEffect},
+    {"input[].output[].stderr", kHonoured},
+    {"input[].output[].stdout", kHonoured},
     {"input[].output[].text", kHonoured},
-    {"input[].output[].type", kRefused, R"(["input_text", "output_text", "text"])", kTextOnly},
+    {"input[].output[].type", kRefused, R"(["input_text", "output_text", "text", "input_file"])", kTextOnly},
     {"input[].phase", kNoEffect},  // templates have no place for it
     {"input[].role", kHonoured},
+    {"input[].server_label", kNoEffect},
     {"input[].status", kNoEffect},
     {"input[].summary", kHonoured},
     {"input[].summary[].text", kHonoured},
     {"input[].summary[].type", kNoEffect},
-    {"input[].type", kRefused, R"(["message", "function_call", "function_call_output", "reasoning"])", kFunctionsOnly},
+    {"input[].type", kRefused,
+     R"(["message", "function_call", "function_call_output", "reasoning", "custom_tool_call", "custom_tool_call_output",
+         "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output", "apply_patch_call",
+         "apply_patch_call_output", "mcp_call"])",
+     kNotStored},
+    {"input[].type", kLeftOut, kItemsOfOthers},
     {"instructions", kHonoured},
     {"max_output_tokens", kHonoured},
     {"max_tool_calls", kNoEffect},  // of tools that the server runs; there are none
@@ -193,7 +244,7 @@ constexpr ApiField kResponsesFields[] = {
     {"reasoning.summary", kNoEffect},
     {"safety_identifier", kNoEffect},
     {"service_tier", kNoEffect},
-    {"store", kRefused, "[false]", "nothing is stored here: leave it out, or send false"},
+    {"store", kNoEffect},  // as in chats
     {"stream", kHonoured},
     {"stream_options", kNoEffect},  // padding of events
     {"temperature", kHonoured},
@@ -213,13 +264,25 @@ constexpr ApiField kResponsesFields[] = {
     {"tools", kHonoured},
     {"tools[].allowed_callers", kNoEffect},  // of programs that the server runs
     {"tools[].async", kNoEffect},
-    {"tools[].defer_loading", kNoEffect},  // the model knows all tools at once
+    {"tools[].defer_loading", kHonoured},
     {"tools[].description", kHonoured},
     {"tools[].name", kHonoured},
     {"tools[].output_schema", kNoEffect},  // templates have no place for it
     {"tools[].parameters", kHonoured},
     {"tools[].strict", kHonoured},
-    {"tools[].type", kRefused, kFunction, kFunctionsOnly},
+    {"tools[].tools", kHonoured},
+    {"tools[].tools[].allowed_callers", kNoEffect},
+    {"tools[].tools[].async", kNoEffect},
+    {"tools[].tools[].defer_loading", kHonoured},
+    {"tools[].tools[].description", kHonoured},
+    {"tools[].tools[].name", kHonoured},
+    {"tools[].tools[].output_schema", kNoEffect},
+    {"tools[].tools[].parameters", kHonoured},
+    {"tools[].tools[].strict", kHonoured},
+    {"tools[].tools[].type", kRefused, kFunction, kFunctionsOnly},
+    {"tools[].tools[].type", kLeftOut, kAnyOther},
+    {"tools[].type", kRefused, kToolItems, kFunctionsOnly},
+    {"tools[].type", kLeftOut, kAnyOther},
     {"top_logprobs", kRefused, "[0]", "POST /v1/chat/completions has log-probabilities"},
     {"top_p", kHonoured},
     {"truncation", kNoEffect},  // a conversation that is too long is an error, not a shorter one
@@ -253,19 +316,52 @@ constexpr ApiField kMessagesFields[] = {
     {"messages[].content[].content[].cache_control", kNoEffect},
     {"messages[].content[].content[].citations", kNoEffect},
     {"messages[].content[].content[].text", kHonoured},
-    {"messages[].content[].content[].type", kRefused, kTextBlock, kTextOnly},
+    {"messages[].content[].content[].context", kHonoured},
+    {"messages[].content[].content[].content", kHonoured},
+    {"messages[].content[].content[].content[].cache_control", kNoEffect},
+    {"messages[].content[].content[].content[].citations", kNoEffect},
+    {"messages[].content[].content[].content[].text", kHonoured},
+    {"messages[].content[].content[].content[].type", kRefused, kTextBlock, kTextOnly},
+    {"messages[].content[].content[].source", kHonoured},
+    {"messages[].content[].content[].source.content", kHonoured},
+    {"messages[].content[].content[].source.content[].cache_control", kNoEffect},
+    {"messages[].content[].content[].source.content[].citations", kNoEffect},
+    {"messages[].content[].content[].source.content[].text", kHonoured},
+    {"messages[].content[].content[].source.content[].type", kRefused, kTextBlock, kTextOnly},
+    {"messages[].content[].content[].source.data", kHonoured},
+    {"messages[].content[].content[].source.media_type", kNoEffect},  // the data say what they are
+    {"messages[].content[].content[].source.type", kRefused, R"(["text", "content", "base64"])", kTextInline},
+    {"messages[].content[].content[].title", kHonoured},
+    {"messages[].content[].content[].tool_name", kHonoured},
+    {"messages[].content[].content[].type", kRefused, R"(["text", "document", "search_result", "tool_reference"])",
+     kTextOnly},
+    {"messages[].content[].context", kHonoured},
     {"messages[].content[].data", kNoEffect},  // thoughts that only Anthropic can read
     {"messages[].content[].id", kHonoured},
     {"messages[].content[].input", kHonoured},
     {"messages[].content[].is_error", kNoEffect},  // templates have no place for it: the content says it
     {"messages[].content[].name", kHonoured},
+    {"messages[].content[].server_name", kNoEffect},
     {"messages[].content[].signature", kNoEffect},
+    {"messages[].content[].source", kHonoured},
+    {"messages[].content[].source.content", kHonoured},
+    {"messages[].content[].source.content[].cache_control", kNoEffect},
+    {"messages[].content[].source.content[].citations", kNoEffect},
+    {"messages[].content[].source.content[].text", kHonoured},
+    {"messages[].content[].source.content[].type", kRefused, kTextBlock, kTextOnly},
+    {"messages[].content[].source.data", kHonoured},
+    {"messages[].content[].source.media_type", kNoEffect},  // the data say what they are
+    {"messages[].content[].source.type", kRefused, R"(["text", "content", "base64"])", kTextInline},
     {"messages[].content[].text", kHonoured},
     {"messages[].content[].thinking", kHonoured},
     {"messages[].content[].tool_use_id", kHonoured},
     {"messages[].content[].toolset_name", kNoEffect},
-    {"messages[].content[].type", kRefused, R"(["text", "thinking", "redacted_thinking", "tool_use", "tool_result"])",
+    {"messages[].content[].title", kHonoured},
+    {"messages[].content[].type", kRefused,
+     R"(["text", "thinking", "redacted_thinking", "tool_use", "tool_result", "document", "search_result",
+         "mcp_tool_use", "mcp_tool_result"])",
      kTextOnly},
+    {"messages[].content[].type", kLeftOut, kBlocksOfOthers},
     {"messages[].output_config", kNoEffect},  // of the request counts
     {"messages[].role", kHonoured},
     {"metadata", kNoEffect},
@@ -299,7 +395,7 @@ constexpr ApiField kMessagesFields[] = {
     {"tools", kHonoured},
     {"tools[].allowed_callers", kNoEffect},  // of programs that the server runs
     {"tools[].cache_control", kNoEffect},
-    {"tools[].defer_loading", kNoEffect},  // the model knows all tools at once
+    {"tools[].defer_loading", kHonoured},
     {"tools[].description", kHonoured},
     {"tools[].eager_input_streaming", kNoEffect},
     {"tools[].input_examples", kNoEffect},  // templates have no place for them
@@ -307,6 +403,7 @@ constexpr ApiField kMessagesFields[] = {
     {"tools[].name", kHonoured},
     {"tools[].strict", kHonoured},
     {"tools[].type", kRefused, R"(["custom"])", kSchemaTools},
+    {"tools[].type", kLeftOut, kAnyOther},
     {"top_k", kHonoured},
     {"top_p", kHonoured},
     {"user_profile_id", kNoEffect},
@@ -314,7 +411,7 @@ constexpr ApiField kMessagesFields[] = {
 };
 
 bool AsksForNothing(const json& value, const json& harmless) {
-  const auto known = [&](const json& one) { return std::ranges::find(harmless, one) != harmless.end(); };
+  const auto known = [&](const json& one) { return one == "" || std::ranges::find(harmless, one) != harmless.end(); };
   return value.is_array() ? std::ranges::all_of(value, known) : known(value);
 }
 
@@ -354,6 +451,29 @@ std::span<const ApiField> FieldsOf(Api api) {
   return {};
 }
 
+bool IsLeftOut(Api api, std::string_view path, const std::string& type) {
+  struct Kinds {
+    std::set<std::string> read, left_out;
+  };
+  // Parsed once: a request may have very many elements.
+  static const auto* const kKinds = [] {
+    auto* kinds = new std::map<std::pair<Api, std::string_view>, Kinds>;
+    for (const Api each : {Api::kChat, Api::kCompletions, Api::kResponses, Api::kMessages}) {
+      for (const ApiField& field : FieldsOf(each)) {
+        if (field.use != kRefused && field.use != kLeftOut) continue;
+        Kinds& of_path = (*kinds)[{each, field.path}];
+        for (const json& value : json::parse(field.harmless)) {
+          if (value.is_string()) (field.use == kRefused ? of_path.read : of_path.left_out).insert(value);
+        }
+      }
+    }
+    return kinds;
+  }();
+  const auto found = kKinds->find({api, path});
+  if (found == kKinds->end() || type.empty() || found->second.read.contains(type)) return false;
+  return found->second.left_out.contains(type) || found->second.left_out.contains("*");
+}
+
 void RefuseFields(Api api, text::JsonFields& fields) {
   for (const ApiField& field : FieldsOf(api)) {
     if (field.use != kRefused) continue;
@@ -361,6 +481,7 @@ void RefuseFields(Api api, text::JsonFields& fields) {
     AtPath(fields, field.path, [&](text::JsonFields& owner, const char* name) {
       const json& value = owner.object()[name];
       if (AsksForNothing(value, harmless)) return;
+      if (value.is_string() && IsLeftOut(api, field.path, value.get_ref<const std::string&>())) return;
       owner.Unsupported(name, absl::StrCat(Shown(value), " is not supported: ", field.remedy));
     });
   }

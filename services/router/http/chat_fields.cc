@@ -9,6 +9,8 @@
 #include "common/text/json/json.h"
 #include "common/text/json/raw_field.h"
 #include "services/router/http/api_fields.h"
+#include "services/router/http/offered_tools.h"
+#include "services/router/http/text_parts.h"
 
 namespace moestro::router {
 
@@ -28,7 +30,7 @@ std::vector<text::ToolCall> ReadToolCalls(JsonFields& message) {
   const auto add = [&calls](std::string id, JsonFields& function) {
     text::ToolCall& call = calls.emplace_back();
     call.id = std::move(id);
-    call.name = ReadName(function);
+    call.name = function.StringOr("name", "");  // a model may have left it empty
     // OpenAI has a text here. Some clients send the object itself.
     const bool is_object = function.Has("arguments") && function.object()["arguments"].is_object();
     call.arguments = is_object ? function.object()["arguments"].dump() : function.StringOr("arguments", "");
@@ -38,6 +40,13 @@ std::vector<text::ToolCall> ReadToolCalls(JsonFields& message) {
     add("", function);
   }
   message.ForEach("tool_calls", [&](JsonFields& call) {
+    if (call.StringOr("type", "") == "custom") {  // its argument is a text
+      JsonFields custom = call.Sub("custom");
+      calls.push_back({.id = call.StringOr("id", ""),
+                       .name = custom.StringOr("name", ""),
+                       .arguments = json{{"input", custom.StringOr("input", "")}}.dump()});
+      return;
+    }
     JsonFields function = call.Sub("function");
     add(call.StringOr("id", ""), function);
   });
@@ -86,22 +95,37 @@ void ReadAllowedTools(JsonFields& written, ToolChoice& choice) {
   const std::string mode = allowed.StringOr("mode", "auto");
   choice.forced = mode == "required";
   if (!choice.forced && mode != "auto") allowed.Fail("mode", "must be auto or required");
-  allowed.ForEach("tools", [&](JsonFields& tool) { choice.names.push_back(ReadFunctionName(tool)); });
-  if (choice.names.empty()) allowed.Fail("tools", "must be a list with a tool at least");
+  bool has_others = false;  // which are left out of the tools, too
+  allowed.ForEach("tools", [&](JsonFields& tool) {
+    const std::string type = tool.StringOr("type", "");
+    has_others |= !type.empty() && type != "function";
+    if (type.empty() || type == "function") choice.names.push_back(ReadFunctionName(tool));
+  });
+  if (!choice.names.empty()) return;
+  choice.none = has_others && !choice.forced;
+  if (!choice.none) allowed.Fail("tools", "must be a list with a function at least");
 }
 
 bool HasFunctions(const JsonFields& fields) { return fields.Has("functions") || fields.Has("function_call"); }
 
 // The tools that a model may call, as its template reads them.
 std::string ReadTools(JsonFields& fields, std::string_view body) {
-  fields.ForEach("tools", [](JsonFields& tool) {
+  const OfferedTools offered(Api::kChat, fields.object());
+  fields.ForEach("tools", [&](JsonFields& tool) {
+    if (!offered.Has(tool.object())) return;
     JsonFields function = tool.Sub("function");
     CheckFunction(function);
   });
-  if (!fields.ok() || !fields.Has("tools") || fields.object()["tools"].empty()) return {};
+  if (!fields.ok() || !fields.Has("tools")) return {};
   const json& tools = fields.object()["tools"];
+  const std::string dumped = tools.dump();
   const std::string_view written = text::RawField(body, "tools");
-  return written.empty() ? tools.dump() : std::string(written);
+  const std::vector<std::string_view> all = text::RawElements(written.empty() ? dumped : written);
+  std::string kept;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (offered.Has(tools[i])) absl::StrAppend(&kept, kept.empty() ? "[" : ", ", std::string(all[i]));
+  }
+  return kept.empty() ? "" : kept + "]";
 }
 
 std::string ReadFunctions(JsonFields& fields, std::string_view body) {
@@ -129,7 +153,17 @@ std::string ReadContent(JsonFields& message, const char* key) {
   }
   std::string joined;
   message.ForEach(key, [&](JsonFields& part) {
-    const char* words = part.StringOr("type", "text") == "refusal" ? "refusal" : "text";
+    const std::string type = part.StringOr("type", "text");
+    if (type == "input_file") {
+      joined += ReadFile(part);
+      return;
+    }
+    if (type == "file") {
+      JsonFields file = part.Sub("file");
+      joined += ReadFile(file);
+      return;
+    }
+    const char* words = type == "refusal" ? "refusal" : "text";
     if (!part.Has(words)) part.Fail(words, "missing");
     joined += part.StringOr(words, "");
   });
@@ -162,21 +196,25 @@ text::ChatMessage ReadMessage(JsonFields& message) {
 ToolChoice ReadToolChoice(JsonFields& fields) {
   ToolChoice choice{.several = fields.BoolOr("parallel_tool_calls", true)};
   if (!fields.Has("tool_choice")) return choice;
-  if (!fields.object()["tool_choice"].is_object()) {
-    const std::string word = fields.StringOr("tool_choice", "auto");
-    choice.none = word == "none";
-    choice.forced = word == "required";
-    if (!choice.none && !choice.forced && word != "auto") {
-      fields.Fail("tool_choice", "must be none, auto, required or {\"type\": \"function\", ...}");
-    }
+  const bool is_object = fields.object()["tool_choice"].is_object();
+  JsonFields written = is_object ? fields.Sub("tool_choice") : fields;
+  const std::string word = written.StringOr(is_object ? "type" : "tool_choice", "");
+  if (is_object && word == "allowed_tools") {
+    ReadAllowedTools(written, choice);
     return choice;
   }
-  JsonFields written = fields.Sub("tool_choice");
-  if (written.StringOr("type", "") == "allowed_tools") {
-    ReadAllowedTools(written, choice);
-  } else {
+  const bool has_name = written.Has("function") || written.Has("name");
+  if (is_object && (word == "function" || word == "tool" || (word.empty() && has_name))) {
     choice.forced = true;
     choice.names = {ReadFunctionName(written)};
+    choice.several = false;  // one is named, and one call is asked for
+    return choice;
+  }
+  // The words of OpenAI's API, and of others for the same.
+  choice.none = word == "none";
+  choice.forced = word == "required" || word == "any";
+  if (!choice.none && !choice.forced && !word.empty() && word != "auto") {
+    fields.Fail("tool_choice", "must be none, auto, required or {\"type\": \"function\", ...}");
   }
   return choice;
 }

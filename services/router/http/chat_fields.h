@@ -21,7 +21,7 @@ struct ToolChoice {
   bool as_function_call = false;        // the client speaks the form before tools: functions and function_call
 };
 
-// One message, and a content: a text, or a list of parts, which are texts (RefuseFields has seen to it).
+// One message, and a content: a text, or a list of parts, which hold texts (RefuseFields has seen to the types).
 text::ChatMessage ReadMessage(text::JsonFields& message);
 std::string ReadContent(text::JsonFields& message, const char* key);
 // name, description, parameters and strict of a function that a model may call: their types.

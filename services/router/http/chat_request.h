@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,12 +20,20 @@
 
 namespace moestro::router {
 
+// Of functions in namespaces, by the names by which the model knows them.
+struct ToolOrigin {
+  std::string space;
+  std::string name;
+};
+using ToolOrigins = std::map<std::string, ToolOrigin>;
+
 struct ChatRequest {
   std::string model;
   std::vector<GenerateInput> choices;  // the prompt is tokenized
   StreamFields stream;
   bool logprobs = false;
-  std::string tools = {};         // JSON text of those that the model may call; empty: none
+  std::string tools = {};  // JSON text of those that the model may call; empty: none
+  ToolOrigins origins = {};
   bool several_calls = true;      // false: the client gets the first only
   bool as_function_call = false;  // the answer has a call in the form before tools
   bool reasoning_open = false;    // the prompt ends where the model reasons

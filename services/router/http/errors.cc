@@ -1,5 +1,6 @@
 #include "services/router/http/errors.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -68,6 +69,10 @@ const char* CodeOf(int status) {
   }
 }
 
+std::string OwnMessage(const absl::Status& status) {
+  return std::string(absl::StripPrefix(status.message(), kChatPrefix));
+}
+
 HttpError Error(int status, const std::string& message, std::string_view param, const char* code) {
   Json error = {{"message", message}, {"type", TypeOf(status)}, {"param", nullptr}, {"code", nullptr}};
   if (!param.empty()) error["param"] = param;
@@ -102,7 +107,7 @@ int HttpStatusOf(const absl::Status& status) {
     case absl::StatusCode::kCancelled:
       return 499;
     case absl::StatusCode::kUnimplemented:
-      return FieldOf(ErrorMessage(status)).empty() ? 501 : 400;
+      return FieldOf(OwnMessage(status)).empty() ? 501 : 400;
     case absl::StatusCode::kUnavailable:
       return 503;
     case absl::StatusCode::kDeadlineExceeded:
@@ -113,16 +118,31 @@ int HttpStatusOf(const absl::Status& status) {
 }
 
 std::string ErrorMessage(const absl::Status& status) {
-  return std::string(absl::StripPrefix(status.message(), kChatPrefix));
+  const std::optional<OverContext> over = OverContextOf(status);
+  if (!over) return OwnMessage(status);
+  return absl::StrCat("This model's maximum context length is ", over->context, " tokens",
+                      over->is_of_key ? " for this API key" : "", ". However, your messages resulted in ",
+                      over->is_exact ? "" : "at least ", over->tokens, " tokens",
+                      over->tokens == over->context ? ", and an answer needs one more" : "",
+                      ". Input tokens exceed the configured limit: shorten the messages.");
+}
+
+std::string AnthropicMessage(const absl::Status& status) {
+  const std::optional<OverContext> over = OverContextOf(status);
+  if (!over) return OwnMessage(status);
+  // A prompt that fills the context leaves no token for the answer.
+  return absl::StrCat("prompt is too long: ", over->is_exact ? "" : "at least ", over->tokens, " tokens > ",
+                      std::min(over->context, over->tokens - 1), " maximum");
+}
+
+const char* ErrorCode(const absl::Status& status) {
+  if (OverContextOf(status)) return "context_length_exceeded";
+  const int code = HttpStatusOf(status);
+  return code == 400 && absl::IsUnimplemented(status) ? "unsupported_parameter" : CodeOf(code);
 }
 
 HttpError OpenAiError(const absl::Status& status) {
-  const std::string message = ErrorMessage(status);
-  const int code = HttpStatusOf(status);
-  const char* word = IsOverContext(status)                          ? "context_length_exceeded"
-                     : code == 400 && absl::IsUnimplemented(status) ? "unsupported_parameter"
-                                                                    : CodeOf(code);
-  HttpError error = Error(code, message, FieldOf(message), word);
+  HttpError error = Error(HttpStatusOf(status), ErrorMessage(status), FieldOf(OwnMessage(status)), ErrorCode(status));
   if (const auto seconds = RetryAfterSeconds(status)) error.retry_after = seconds;
   return error;
 }

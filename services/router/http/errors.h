@@ -20,8 +20,14 @@ struct HttpError {
 // A field that asks for what is not here is the client's error, 400; 501 is for endpoints.
 int HttpStatusOf(const absl::Status& status);
 
-// The text for people: clients of HTTP do not know that the API has the messages in a `chat`.
+// The text for people: clients of HTTP do not know that the API has the messages in a `chat`. A prompt that is too long
+// has OpenAI's words, which programs look for.
 std::string ErrorMessage(const absl::Status& status);
+// The same in Anthropic's words.
+std::string AnthropicMessage(const absl::Status& status);
+
+// OpenAI's word for an error; null: it has none.
+const char* ErrorCode(const absl::Status& status);
 
 // 429 and 503 have a Retry-After: that of the status (access/retry_after.h), or a second.
 // {"error": {"message", "type", "param", "code"}}, as OpenAI's API has it, with {"type": "error"}, as Anthropic's has

@@ -59,9 +59,12 @@ class ResponsesAnswer final : public Answer {
   }
 
   absl::Status Fail(const absl::Status& status) {
-    const HttpError error = OpenAiError(status);
+    const bool is_ours = HttpStatusOf(status) >= 500;
+    const char* code = ErrorCode(status);
     OrderedJson document = Document("failed");
-    document["error"] = {{"code", error.status >= 500 ? "server_error" : "invalid_prompt"},
+    document["error"] = {{"code", is_ours           ? "server_error"
+                                  : code != nullptr ? code
+                                                    : "invalid_prompt"},
                          {"message", ErrorMessage(status)}};
     return Emit("response.failed", {{"response", std::move(document)}});
   }
@@ -80,6 +83,7 @@ class ResponsesAnswer final : public Answer {
                          {"model", model_->name},
                          {"output", OrderedJson::array()},
                          {"parallel_tool_calls", true},
+                         {"store", false},
                          {"temperature", request_.choices[0].temperature.value_or(model_->default_temperature)},
                          {"tool_choice", "auto"},
                          {"tools", OrderedJson::array()},
@@ -151,7 +155,13 @@ class ResponsesAnswer final : public Answer {
 
   absl::Status AddCall(const ToolCallDelta& call) {
     if (!call.name.empty()) {
-      MOE_RETURN_IF_ERROR(Open("function_call", {{"call_id", call.id}, {"name", call.name}, {"arguments", ""}}));
+      const auto origin = request_.origins.find(call.name);
+      OrderedJson fields{{"call_id", call.id}, {"name", call.name}, {"arguments", ""}};
+      if (origin != request_.origins.end()) {
+        fields["name"] = origin->second.name;
+        fields["namespace"] = origin->second.space;
+      }
+      MOE_RETURN_IF_ERROR(Open("function_call", std::move(fields)));
     }
     if (call.arguments.empty()) return absl::OkStatus();
     text_ += call.arguments;

@@ -1,5 +1,7 @@
 #include "services/router/http/responses_request.h"
 
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "services/router/http/api.h"
 #include "services/router/http/api_fields.h"
 #include "services/router/http/chat_fields.h"
+#include "services/router/http/offered_tools.h"
 
 namespace moestro::router {
 namespace {
@@ -27,30 +30,69 @@ std::string ReadReasoning(JsonFields& item) {
   return thought.empty() ? told : thought;
 }
 
+// What a tool wrote: a text, a list of parts, or what the commands of a shell wrote.
+std::string ReadOutput(JsonFields& item) {
+  if (!item.Has("output") || !item.object()["output"].is_array()) {
+    return item.StringOr("output", item.StringOr("status", ""));
+  }
+  std::string written;
+  bool is_of_shell = false;
+  item.ForEach("output", [&](JsonFields& part) {
+    is_of_shell |= part.Has("stdout") || part.Has("stderr");
+    if (is_of_shell) absl::StrAppend(&written, part.StringOr("stdout", ""), part.StringOr("stderr", ""));
+  });
+  return is_of_shell ? written : ReadContent(item, "output");
+}
+
+// What a tool was called with, as arguments of a function.
+std::string ReadArguments(JsonFields& item) {
+  for (const char* key : {"action", "operation"}) {
+    if (item.Has(key)) return item.Sub(key).object().dump();
+  }
+  if (item.Has("input")) return json{{"input", item.StringOr("input", "")}}.dump();
+  return item.StringOr("arguments", "");
+}
+
 // Items become messages. What the assistant thought, said and called in one turn is one of them.
 class Conversation {
  public:
-  explicit Conversation(text::Chat& chat) : chat_(chat) {}
+  Conversation(text::Chat& chat, const ToolOrigins& origins) : chat_(chat) {
+    for (const auto& [known, origin] : origins) known_[{origin.space, origin.name}] = known;
+  }
 
   void Add(JsonFields& item) {
     const std::string type = item.StringOr("type", "message");
+    if (IsLeftOut(Api::kResponses, "input[].type", type)) return;
     if (type == "reasoning") {
       reasoning_ = ReadReasoning(item);
-    } else if (type == "function_call") {
+    } else if (type.ends_with("_call")) {
       if (chat_.messages.empty() || chat_.messages.back().role != "assistant" || !reasoning_.empty()) {
         Push({.role = "assistant", .content = ""});
       }
-      chat_.messages.back().tool_calls.push_back({.id = item.StringOr("call_id", ""),
-                                                  .name = item.StringOr("name", ""),
-                                                  .arguments = item.StringOr("arguments", "")});
-    } else if (type == "function_call_output") {
-      Push({.role = "tool", .content = ReadContent(item, "output"), .tool_call_id = item.StringOr("call_id", "")});
+      const std::string id = ReadId(item);
+      chat_.messages.back().tool_calls.push_back(
+          {.id = id, .name = ReadName(item, type), .arguments = ReadArguments(item)});
+      // A tool that a server ran within the turn.
+      if (type == "mcp_call") Push({.role = "tool", .content = ReadOutput(item), .tool_call_id = id});
+    } else if (type.ends_with("_call_output")) {
+      Push({.role = "tool", .content = ReadOutput(item), .tool_call_id = ReadId(item)});
     } else {
       Push(ReadMessage(item));
     }
   }
 
  private:
+  // Some kinds of calls have their id only.
+  static std::string ReadId(JsonFields& item) { return item.StringOr(item.Has("call_id") ? "call_id" : "id", ""); }
+
+  // By which the model knows the tool; one that has no name goes by its type.
+  std::string ReadName(JsonFields& item, const std::string& type) const {
+    std::string name = item.StringOr("name", "");
+    const std::string space = item.StringOr("namespace", "");
+    if (const auto known = known_.find({space, name}); known != known_.end()) return known->second;
+    return item.Has("name") ? name : type.substr(0, type.rfind("_call"));
+  }
+
   void Push(text::ChatMessage message) {
     std::string reasoning = std::exchange(reasoning_, {});
     if (message.role == "assistant" && message.reasoning_content.empty()) {
@@ -60,10 +102,11 @@ class Conversation {
   }
 
   text::Chat& chat_;
-  std::string reasoning_;  // that the next message of the assistant had
+  std::map<std::pair<std::string, std::string>, std::string> known_;  // of namespaces, by these and the own names
+  std::string reasoning_;                                             // that the next message of the assistant had
 };
 
-void ReadInput(JsonFields& fields, text::Chat& chat) {
+void ReadInput(JsonFields& fields, const ToolOrigins& origins, text::Chat& chat) {
   if (!fields.Has("input")) return fields.Fail("input", "missing");
   const json& input = fields.object()["input"];
   if (input.is_string()) {
@@ -71,24 +114,65 @@ void ReadInput(JsonFields& fields, text::Chat& chat) {
     return;
   }
   if (!input.is_array()) return fields.Fail("input", text::Describe(input) + " is neither a text nor a list of items");
-  Conversation conversation(chat);
+  Conversation conversation(chat, origins);
   fields.ForEach("input", [&](JsonFields& item) { conversation.Add(item); });
 }
 
 // {"type": "function", "name": ...} as chat completions have it, {"type": "function", "function": {"name": ...}}.
-std::string ReadTools(JsonFields& fields, std::string_view body) {
-  fields.ForEach("tools", CheckFunction);
-  std::string tools;
-  for (const std::string_view tool : text::RawElements(text::RawField(body, "tools"))) {
-    std::string function;
-    for (const char* key : {"name", "description", "parameters", "strict"}) {
-      const std::string_view value = text::RawField(tool, key);
-      if (value.empty()) continue;
-      absl::StrAppend(&function, function.empty() ? "" : ", ", "\"", key, "\": ", std::string(value));
-    }
-    absl::StrAppend(&tools, tools.empty() ? "[" : ", ", R"({"type": "function", "function": {)", function, "}}");
+class ToolReader {
+ public:
+  ToolReader(const json& request, ToolOrigins& origins) : offered_(Api::kResponses, request), origins_(origins) {}
+
+  // `written`: the list as the client wrote it.
+  void Read(JsonFields& owner, std::string_view written, const std::string& space) {
+    const std::vector<std::string_view> all = text::RawElements(written);
+    size_t i = 0;
+    owner.ForEach("tools", [&](JsonFields& tool) {
+      const std::string_view text = i < all.size() ? all[i] : std::string_view();
+      ++i;
+      tool.BoolOr("defer_loading", false);
+      if (!offered_.Has(tool.object())) return;
+      if (tool.StringOr("type", "") != "namespace") return Add(tool, text, space);
+      if (tool.StringOr("name", "").empty()) return tool.Fail("name", "missing");
+      if (!space.empty()) return tool.Fail("type", "a namespace may hold functions only");
+      Read(tool, text::RawField(text, "tools"), tool.StringOr("name", ""));
+    });
   }
-  return tools.empty() ? "" : tools + "]";
+
+  std::string tools() const { return tools_.empty() ? "" : tools_ + "]"; }
+
+ private:
+  void Add(JsonFields& tool, std::string_view text, const std::string& space) {
+    CheckFunction(tool);
+    const std::string own = tool.StringOr("name", "");
+    std::string name = own;
+    // Models call functions by the names that they were given; only where two are the same the namespace tells them
+    // apart.
+    if (!space.empty() && names_.contains(name)) name = absl::StrCat(space, space.ends_with("__") ? "" : "__", own);
+    names_.insert(name);
+    if (!space.empty()) origins_[name] = {.space = space, .name = own};
+    std::string function = absl::StrCat("\"name\": ", json(name).dump());
+    for (const char* key : {"description", "parameters", "strict"}) {
+      const std::string_view value = text::RawField(text, key);
+      if (value.empty()) continue;
+      absl::StrAppend(&function, ", \"", key, "\": ", std::string(value));
+    }
+    absl::StrAppend(&tools_, tools_.empty() ? "[" : ", ", R"({"type": "function", "function": {)", function, "}}");
+  }
+
+  const OfferedTools offered_;
+  ToolOrigins& origins_;
+  std::set<std::string> names_;
+  std::string tools_;
+};
+
+// Whoever chooses a function of a namespace says its own name.
+void NameAsKnown(const ToolOrigins& origins, ToolChoice& choice) {
+  std::map<std::string, std::string> known;
+  for (const auto& [name, origin] : origins) known.try_emplace(origin.name, name);
+  for (std::string& name : choice.names) {
+    if (const auto found = known.find(name); found != known.end() && !origins.contains(name)) name = found->second;
+  }
 }
 
 void ReadFormat(JsonFields& fields, std::string_view body, GenerateInput& input) {
@@ -111,7 +195,7 @@ void ReadFormat(JsonFields& fields, std::string_view body, GenerateInput& input)
 
 }  // namespace
 
-absl::StatusOr<text::Chat> ReadResponsesChat(const json& request, std::string_view body) {
+absl::StatusOr<text::Chat> ReadResponsesChat(const json& request, std::string_view body, ToolOrigins& origins) {
   absl::Status status;
   JsonFields fields(request, "", &status);
   RefuseFields(Api::kResponses, fields);
@@ -119,8 +203,10 @@ absl::StatusOr<text::Chat> ReadResponsesChat(const json& request, std::string_vi
   if (fields.Has("instructions")) {
     chat.messages.push_back({.role = "system", .content = fields.StringOr("instructions", "")});
   }
-  ReadInput(fields, chat);
-  chat.tools = ReadTools(fields, body);
+  ToolReader tools(request, origins);
+  tools.Read(fields, text::RawField(body, "tools"), /*space=*/"");
+  chat.tools = tools.tools();
+  ReadInput(fields, origins, chat);
   if (ReadToolChoice(fields).none) chat.tools.clear();
   const std::string effort = fields.Sub("reasoning").StringOr("effort", "");
   if (!effort.empty()) chat.template_flags = json{{"reasoning_effort", effort}}.dump();
@@ -146,8 +232,9 @@ absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const Se
   }
   MOE_RETURN_IF_ERROR(status);
   MOE_RETURN_IF_ERROR(CheckModelName(request.model, model));
-  MOE_ASSIGN_OR_RETURN(const text::Chat chat, ReadResponsesChat(parsed, body));
-  const ToolChoice choice = ReadToolChoice(fields);  // without an error: ReadResponsesChat has read it, too
+  MOE_ASSIGN_OR_RETURN(const text::Chat chat, ReadResponsesChat(parsed, body, request.origins));
+  ToolChoice choice = ReadToolChoice(fields);  // without an error: ReadResponsesChat has read it, too
+  NameAsKnown(request.origins, choice);
   MOE_RETURN_IF_ERROR(SetPrompt(chat, choice, std::move(input), 1, model, constraints, check, request));
   return request;
 }

@@ -46,12 +46,15 @@ absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t token_count, co
 // Returns the encoded ids. Names the field of a text that has more tokens than the context.
 absl::StatusOr<std::vector<int32_t>> Encoded(absl::StatusOr<std::vector<int32_t>> ids, const ServedModel& model,
                                              const char* field) {
-  if (absl::IsOutOfRange(ids.status())) return TooManyTokens(model, field);
-  return ids;
+  const bool is_exact = !absl::IsOutOfRange(ids.status());
+  if (is_exact && (!ids.ok() || ids->size() <= model.max_context_tokens)) return ids;
+  return OverContextError(field, {.tokens = is_exact ? ids->size() : MostCountedTokens(model) + 1,
+                                  .is_exact = is_exact,
+                                  .context = model.max_context_tokens});
 }
 
 text::EncodeLimits LimitsOf(const ServedModel& model, const CancelCheck& check) {
-  return {.max_tokens = model.max_context_tokens, .max_piece_bytes = kMaxPieceBytes, .check = check};
+  return {.max_tokens = MostCountedTokens(model), .max_piece_bytes = kMaxPieceBytes, .check = check};
 }
 
 struct ChatBytes {
@@ -85,7 +88,7 @@ struct Tokenizing {
     return EncodeText(input.text, /*plain=*/false, model, text_field, check);
   }
   absl::StatusOr<std::vector<int32_t>> operator()(const TokenList& ids) const {
-    MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTokenIds, "token_ids.ids", ids.size()));
+    if (ids.size() > model.max_context_tokens) return Encoded(ids, model, "token_ids.ids");
     MOE_RETURN_IF_ERROR(CheckTokenIds(ids, model.text->token_count(), "token_ids"));
     return ids;
   }
@@ -191,37 +194,24 @@ Sampling PrepareSampling(const GenerateInput& input, const ServedModel& model, u
           .constraint = input.constraint};
 }
 
-absl::Status CheckContextOfKey(size_t tokens, const PrepareLimits& limits) {
-  const int64_t most = limits.tenant.context.value_or(std::numeric_limits<int64_t>::max());
-  if (static_cast<int64_t>(tokens) <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "input: has ", tokens, " tokens with those to generate, and the API key allows ", most, " (context)"));
+// An error unless `needed` tokens fit the context, of which an API key may have a part only. The error tells of
+// `tokens`.
+absl::StatusOr<int64_t> ContextFor(size_t needed, size_t tokens, const char* field, const ServedModel& model,
+                                   const PrepareLimits& limits) {
+  const int64_t of_model = model.max_context_tokens;
+  const int64_t most = std::min(of_model, limits.tenant.context.value_or(of_model));
+  if (static_cast<int64_t>(needed) <= most) return most;
+  return OverContextError(field,
+                          {.tokens = tokens, .context = static_cast<size_t>(most), .is_of_key = most < of_model});
 }
 
+// Agents ask for as much as any model could write, whatever the prompt: the wish is a bound.
 absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const ServedModel& model,
                                           const PrepareLimits& limits) {
-  const auto room = static_cast<uint32_t>(model.max_context_tokens - prompt);
-  if (room == 0) {
-    return MarkOverContext(absl::InvalidArgumentError(absl::StrCat(
-        "input: fills the model's context of ", model.max_context_tokens, " tokens, so that none can be generated")));
-  }
-  constexpr int64_t kNoLimit = std::numeric_limits<uint32_t>::max();
-  const int64_t most = limits.tenant.max_tokens.value_or(kNoLimit);
-  if (asked == 0) {
-    MOE_RETURN_IF_ERROR(CheckContextOfKey(prompt + 1, limits));
-    const int64_t room_of_key = limits.tenant.context.value_or(kNoLimit) - static_cast<int64_t>(prompt);
-    return static_cast<uint32_t>(std::min({int64_t{room}, int64_t{limits.default_max_tokens}, most, room_of_key}));
-  }
-  if (asked > most) {
-    return absl::InvalidArgumentError(absl::StrCat("max_tokens: the API key allows ", most, " (max-tokens)"));
-  }
-  if (asked > room) {
-    return MarkOverContext(
-        absl::InvalidArgumentError(absl::StrCat("max_tokens: ", prompt, " prompt tokens and ", asked,
-                                                " more exceed the model's context of ", model.max_context_tokens)));
-  }
-  MOE_RETURN_IF_ERROR(CheckContextOfKey(prompt + asked, limits));
-  return asked;
+  MOE_ASSIGN_OR_RETURN(const int64_t context, ContextFor(prompt + 1, prompt, "input", model, limits));
+  const int64_t wanted = asked == 0 ? limits.default_max_tokens : asked;
+  const int64_t room = context - static_cast<int64_t>(prompt);
+  return static_cast<uint32_t>(std::min({wanted, room, limits.tenant.max_tokens.value_or(wanted)}));
 }
 
 }  // namespace
@@ -314,7 +304,7 @@ absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel
                .top = input.top,
                .way = input.way};
   MOE_ASSIGN_OR_RETURN(job.tokens, Tokenize(input.text, model, "text", check));
-  MOE_RETURN_IF_ERROR(CheckContextOfKey(job.tokens.size(), limits));
+  MOE_RETURN_IF_ERROR(ContextFor(job.tokens.size(), job.tokens.size(), "text", model, limits).status());
   return job;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,7 +12,7 @@
 namespace moestro::router {
 
 enum class Quantity {
-  kTextBytes,  // of a text, or of all texts of a chat together: context tokens times bytes of the longest token
+  kTextBytes,  // of a text, or of all texts of a chat together: MostCountedTokens times bytes of the longest token
   kTokenIds,   // the context's tokens
   kMessages,   // of a chat: a template writes at least one token for each message and call
   kToolCalls,
@@ -27,11 +28,20 @@ enum class Quantity {
 // INVALID_ARGUMENT, naming `field` and the bound, if `amount` exceeds it.
 absl::Status CheckBound(const ServedModel& model, Quantity quantity, const std::string& field, size_t amount);
 
-// Whether a status says that a prompt, or what may follow it, exceeds the model's context. Clients then shorten it.
-bool IsOverContext(const absl::Status& status);
-absl::Status MarkOverContext(absl::Status status);
+// A prompt that leaves no room for an answer. Programs shorten it by these numbers, in the words of their API.
+struct OverContext {
+  size_t tokens = 0;       // of the prompt
+  bool is_exact = true;    // false: it has at least that many
+  size_t context = 0;      // tokens that prompt and answer may have together
+  bool is_of_key = false;  // the API key's limit, not the model's
+};
 
-// For a text whose size only tokenizing has shown to exceed the context.
-absl::Status TooManyTokens(const ServedModel& model, const std::string& field);
+// INVALID_ARGUMENT that tells the numbers and can be recognised.
+absl::Status OverContextError(const std::string& field, const OverContext& over);
+// Nullopt: the status says something else.
+std::optional<OverContext> OverContextOf(const absl::Status& status);
+
+// A prompt above the context is counted up to here, for the error. So its cost has a bound.
+size_t MostCountedTokens(const ServedModel& model);
 
 }  // namespace moestro::router

@@ -110,11 +110,6 @@ absl::Status CheckMessage(const text::ChatMessage& message, const text::ChatTemp
   if (!message.tool_calls.empty() && !chat_template.takes_tool_calls()) {
     return absl::InvalidArgumentError("tool_calls: this model's chat template has no place for them; send none");
   }
-  for (size_t i = 0; i < message.tool_calls.size(); ++i) {
-    if (message.tool_calls[i].name.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("tool_calls[", i, "].name: is empty; name the function"));
-    }
-  }
   return absl::OkStatus();
 }
 

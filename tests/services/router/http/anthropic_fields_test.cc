@@ -95,7 +95,7 @@ TEST(AnthropicFieldsTest, ErrorsBeginWithThePath) {
               StartsWith("messages[0].content[0].type: "));
   EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"input_schema": {}}]})"),
               StartsWith("tools[0].name: "));
-  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": [{"text": "x"}]}]})"),
+  EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": [{"data": "x"}]}]})"),
               StartsWith("messages[0].content[0].type: "));
   EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]})"),
               StartsWith("messages[0].content[0].text: "));
@@ -103,12 +103,89 @@ TEST(AnthropicFieldsTest, ErrorsBeginWithThePath) {
               StartsWith("messages[0].content[0].type: "));
   EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]})"),
               StartsWith("messages[0].content[0].tool_use_id: "));
-  EXPECT_THAT(
-      AnthropicError(
-          R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "bash_20250124", "name": "b"}]})"),
-      StartsWith("tools[0].type: "));
   EXPECT_THAT(AnthropicError(R"({"messages": [{"role": "user", "content": "x"}], "system": [{"type": "image"}]})"),
               StartsWith("system[0].type: "));
+}
+
+TEST(AnthropicFieldsTest, BlocksThatHoldTextAreRead) {
+  const std::string text = R"({"type": "text", "text": "hello"})";
+  for (const auto& [block, words] : {
+           std::pair(std::string(R"({"type": "document", "title": "t", "context": "c", "source": {"type": "text",
+               "media_type": "text/plain", "data": "hello"}})"),
+                     "t\nc\nhello"),
+           {R"({"type": "document", "source": {"type": "content", "content": [)" + text + "]}}", "hello"},
+           {R"({"type": "document", "source": {"type": "content", "content": "hello"}})", "hello"},
+           {R"({"type": "document", "source": {"type": "base64", "data": "aGVsbG8="}})", "hello"},
+           {R"({"type": "search_result", "source": "s", "title": "t", "content": [)" + text + "]}", "t\ns\nhello"},
+           {R"({"text": "hello"})", "hello"},
+       }) {
+    const auto user = ReadAnthropic(R"({"messages": [{"role": "user", "content": [)" + block + "]}]}");
+    ASSERT_TRUE(user.ok()) << user.status();
+    EXPECT_EQ(user->messages[0].content, words) << block;
+    const auto result = ReadAnthropic(
+        R"({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [)" +
+        block + "]}]}]}");
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->messages[0].content, words) << block;
+  }
+  for (const auto& [block, field] : {
+           std::pair(R"({"type": "document", "source": {"type": "base64", "data": "JVBERi0xLjc="}})", "source: "),
+           {R"({"type": "document", "source": {"type": "url", "url": "x"}})", "source.type: "},
+           {R"({"type": "document", "source": {"type": "content", "content": [{"type": "image"}]}})",
+            "source.content[0].type: "},
+           {R"({"type": "document"})", "source: "},
+           {R"({"type": "image"})", "type: "},
+       }) {
+    EXPECT_THAT(AnthropicError(std::string(R"({"messages": [{"role": "user", "content": [)") + block + "]}]}"),
+                StartsWith(std::string("messages[0].content[0].") + field))
+        << block;
+  }
+}
+
+TEST(AnthropicFieldsTest, WhatTheServersToolsLeftIsNotRead) {
+  const auto chat = ReadAnthropic(R"({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [
+      {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}},
+      {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+      {"type": "mcp_tool_use", "id": "m", "name": "f", "server_name": "n", "input": {}},
+      {"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": "3"}]},
+      {"type": "text", "text": "It is 3."}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  ASSERT_EQ(chat->messages.size(), 4u);
+  EXPECT_EQ(chat->messages[1].tool_calls[0].name, "f");
+  EXPECT_EQ(chat->messages[2].role, "tool");
+  EXPECT_EQ(chat->messages[2].content, "3");
+  EXPECT_EQ(chat->messages[3].content, "It is 3.");
+}
+
+std::string AnthropicTools(const std::string& tools, const std::string& more = "") {
+  const auto chat = ReadAnthropic(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]})" +
+                                  more + R"(], "tools": [)" + tools + "]}");
+  EXPECT_TRUE(chat.ok()) << chat.status();
+  std::string names;
+  if (chat->tools.empty()) return names;
+  for (const auto& tool : nlohmann::json::parse(chat->tools)) names += tool["function"]["name"].get<std::string>();
+  return names;
+}
+
+TEST(AnthropicFieldsTest, DeferredToolsWaitUntilSomethingRefersToThem) {
+  const std::string tools =
+      R"({"name": "a", "input_schema": {}}, {"name": "b", "input_schema": {}, "defer_loading": true},
+      {"type": "bash_20250124", "name": "s"}, {"name": "c", "input_schema": {}, "defer_loading": true})";
+  const std::string reference = R"({"type": "tool_reference", "tool_name": "c"})";
+  EXPECT_EQ(AnthropicTools(tools), "a");
+  EXPECT_EQ(AnthropicTools(tools, R"(, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1",
+      "content": [)" + reference + "]}]}"),
+            "ac");
+  EXPECT_EQ(AnthropicTools(tools, R"(, {"role": "assistant", "content": [{"type": "tool_search_tool_result",
+      "content": {"tool_references": [)" +
+                                      reference + "]}}]}"),
+            "ac");
+  // Nobody here runs the search, so nobody would ever refer to one.
+  EXPECT_EQ(AnthropicTools(tools + R"(, {"type": "tool_search_tool_regex_20251119", "name": "r"})"), "abc");
+  const auto chosen = ReadAnthropic(R"({"messages": [{"role": "user", "content": "x"}], "tools": [)" + tools +
+                                    R"(], "tool_choice": {"type": "tool", "name": "b"}})");
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_THAT(chosen->tools, ::testing::HasSubstr(R"("b")"));
 }
 
 TEST(AnthropicFieldsTest, EffortIsAVariableOfTheTemplate) {
@@ -138,7 +215,9 @@ TEST(AnthropicFieldsTest, ChoosesTools) {
   EXPECT_TRUE(AnthropicChoice(R"({"type": "none"})").none);
   EXPECT_TRUE(AnthropicChoice(R"({"type": "any"})").several);
   EXPECT_TRUE(AnthropicChoice(R"({"type": "any"})").forced);
-  const ToolChoice one = AnthropicChoice(R"({"type": "tool", "name": "f", "disable_parallel_tool_use": true})");
+  EXPECT_TRUE(AnthropicChoice(R"("none")").none);
+  EXPECT_TRUE(AnthropicChoice(R"("any")").forced);
+  const ToolChoice one = AnthropicChoice(R"({"type": "tool", "name": "f"})");
   EXPECT_TRUE(one.forced && !one.several);
   EXPECT_EQ(one.names, std::vector<std::string>{"f"});
   const std::string head = R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": )";

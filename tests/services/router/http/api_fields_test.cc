@@ -45,6 +45,7 @@ absl::Status Refusal(Api api, const json& body) {
 TEST(ApiFieldsTest, RefusedFieldsAreNamedWithTheRemedy) {
   for (const Api api : kApis) {
     for (const ApiField& field : FieldsOf(api)) {
+      if (field.use == FieldUse::kLeftOut) continue;
       const absl::Status status = Refusal(api, BodyWith(field.path, {{"some", "thing"}}));
       EXPECT_EQ(status.ok(), field.use != FieldUse::kRefused) << field.path;
       if (status.ok()) continue;
@@ -62,14 +63,29 @@ TEST(ApiFieldsTest, ValuesThatAskForNothingPass) {
       const json harmless = json::parse(field.harmless);
       ASSERT_TRUE(harmless.is_array()) << field.path;
       EXPECT_TRUE(Refusal(api, BodyWith(field.path, nullptr)).ok()) << field.path;
-      EXPECT_TRUE(Refusal(api, BodyWith(field.path, harmless)).ok()) << field.path;
+      EXPECT_TRUE(Refusal(api, BodyWith(field.path, "")).ok()) << field.path;
+      EXPECT_TRUE(Refusal(api, BodyWith(field.path, harmless)).ok() || field.use == FieldUse::kLeftOut) << field.path;
       for (const json& value : harmless) EXPECT_TRUE(Refusal(api, BodyWith(field.path, value)).ok()) << field.path;
     }
   }
   EXPECT_FALSE(Refusal(Api::kChat, {{"modalities", {"text", "audio"}}}).ok());
   EXPECT_FALSE(Refusal(Api::kResponses, {{"include", {"message.output_text.logprobs"}}}).ok());
-  EXPECT_FALSE(Refusal(Api::kChat, {{"store", true}}).ok());
+  EXPECT_TRUE(Refusal(Api::kChat, {{"store", true}}).ok());
   EXPECT_TRUE(Refusal(Api::kChat, {{"nobody_knows", true}}).ok());
+}
+
+TEST(ApiFieldsTest, KindsThatAreLeftOutAreNotRefused) {
+  for (const char* type : {"web_search", "custom", "a_kind_of_tomorrow"}) {
+    EXPECT_TRUE(IsLeftOut(Api::kChat, "tools[].type", type)) << type;
+    EXPECT_TRUE(Refusal(Api::kChat, {{"tools", {{{"type", type}}}}}).ok()) << type;
+  }
+  EXPECT_FALSE(IsLeftOut(Api::kChat, "tools[].type", "function"));
+  EXPECT_FALSE(IsLeftOut(Api::kChat, "tools[].type", ""));
+  EXPECT_FALSE(IsLeftOut(Api::kChat, "messages[].role", "user"));
+  EXPECT_TRUE(IsLeftOut(Api::kResponses, "input[].type", "web_search_call"));
+  EXPECT_FALSE(IsLeftOut(Api::kResponses, "input[].type", "item_reference"));
+  EXPECT_TRUE(IsLeftOut(Api::kMessages, "messages[].content[].type", "server_tool_use"));
+  EXPECT_FALSE(IsLeftOut(Api::kMessages, "messages[].content[].type", "image"));
 }
 
 TEST(ApiFieldsTest, WhatAPathCannotEnterIsForItsReader) {
@@ -87,7 +103,8 @@ TEST(ApiFieldsTest, EveryFieldStandsOnceAndSoDoesWhatItIsIn) {
     std::set<std::string> paths;
     for (const ApiField& field : FieldsOf(api)) {
       std::string path = field.path;
-      EXPECT_TRUE(paths.insert(path).second) << path;
+      // What is left out stands beside what is refused.
+      EXPECT_NE(paths.insert(path).second, field.use == FieldUse::kLeftOut) << path;
       if (path.find('.') == std::string::npos) continue;
       path.resize(path.rfind('.'));
       if (path.ends_with("[]")) path.resize(path.size() - 2);

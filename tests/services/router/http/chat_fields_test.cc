@@ -66,7 +66,7 @@ TEST(ChatFieldsTest, ChoosesTools) {
   EXPECT_TRUE(required.names.empty());
   for (const char* function : {R"("function": {"name": "f"})", R"("name": "f")"}) {
     const ToolChoice named = ToolChoiceOf(std::string(R"({"tool_choice": {"type": "function", )") + function + "}}");
-    EXPECT_TRUE(named.forced);
+    EXPECT_TRUE(named.forced && !named.several);
     EXPECT_EQ(named.names, std::vector<std::string>{"f"});
   }
   EXPECT_THAT(BodyError(R"({"messages": [], "tools": [], "tool_choice": "always"})"), StartsWith("tool_choice: "));
@@ -74,6 +74,73 @@ TEST(ChatFieldsTest, ChoosesTools) {
               StartsWith("tool_choice.name: "));
   EXPECT_TRUE(absl::IsUnimplemented(
       ReadBody(R"({"messages": [], "tools": [], "tool_choice": {"type": "custom", "name": "f"}})").status()));
+}
+
+// What SDKs of other APIs write, and what joining the deltas of a stream leaves.
+TEST(ChatFieldsTest, ReadsFormsOfOtherClients) {
+  for (const char* choice : {R"("")", R"({"type": "auto"})", R"({"type": ""})", "{}"}) {
+    const ToolChoice read = ToolChoiceOf(std::string(R"({"tool_choice": )") + choice + "}");
+    EXPECT_FALSE(read.forced || read.none) << choice;
+  }
+  EXPECT_TRUE(ToolChoiceOf(R"({"tool_choice": {"type": "none"}})").none);
+  for (const char* choice : {R"("any")", R"({"type": "any"})", R"({"type": "required"})"}) {
+    const ToolChoice read = ToolChoiceOf(std::string(R"({"tool_choice": )") + choice + "}");
+    EXPECT_TRUE(read.forced && read.several && read.names.empty()) << choice;
+  }
+  for (const char* choice : {R"({"type": "tool", "name": "f"})", R"({"type": "", "function": {"name": "f"}})"}) {
+    const ToolChoice read = ToolChoiceOf(std::string(R"({"tool_choice": )") + choice + "}");
+    EXPECT_TRUE(read.forced && !read.several) << choice;
+    EXPECT_EQ(read.names, std::vector<std::string>{"f"}) << choice;
+  }
+  const auto chat = ReadBody(R"({"tools": [{"type": "", "function": {"name": "f"}}], "messages": [
+    {"role": "user", "content": [{"type": "", "text": "a"}]},
+    {"role": "assistant", "tool_calls": [{"id": "1", "type": "", "function": {"name": "", "arguments": ""}},
+      {"id": "2", "type": "custom", "custom": {"name": "edit", "input": "+ a"}}, {"id": "3", "function": {"name": null}}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->messages[0].content, "a");
+  EXPECT_EQ(chat->messages[1].tool_calls[0].name, "");
+  EXPECT_EQ(chat->messages[1].tool_calls[1].arguments, R"({"input":"+ a"})");
+  EXPECT_THAT(chat->tools, HasSubstr(R"("name": "f")"));
+}
+
+TEST(ChatFieldsTest, ToolsOfOthersStandBesideFunctions) {
+  const std::string others = R"({"type": "custom", "custom": {"name": "c"}}, {"type": "web_search"})";
+  const auto chat = ReadBody(R"({"messages": [], "tools": [)" + others +
+                             R"(, {"type": "function", "function": {"z": 1, "name": "f"}}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"z": 1, "name": "f"}}])");
+  const auto none = ReadBody(R"({"messages": [], "tools": [)" + others + "]}");
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->tools, "");
+  const ToolChoice some = ToolChoiceOf(R"({"tool_choice": {"type": "allowed_tools", "mode": "auto",
+      "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}]}})");
+  EXPECT_EQ(some.names, std::vector<std::string>{"f"});
+  EXPECT_TRUE(ToolChoiceOf(R"({"tool_choice": {"type": "allowed_tools", "mode": "auto",
+      "tools": [{"type": "web_search"}]}})")
+                  .none);
+  EXPECT_THAT(BodyError(R"({"messages": [], "tool_choice": {"type": "allowed_tools", "mode": "required",
+      "tools": [{"type": "mcp"}]}})"),
+              StartsWith("tool_choice.tools: "));
+}
+
+TEST(ChatFieldsTest, FilesThatHoldTextAreRead) {
+  const auto read = [](const std::string& file) {
+    return ReadBody(R"({"messages": [{"role": "user", "content": [{"type": "file", "file": )" + file + "}]}]}");
+  };
+  for (const char* data : {"data:text/plain;base64,aGVsbG8=", "data:application/json;base64,aGVsbG8=", "aGVsbG8="}) {
+    const auto chat = read(std::string(R"({"filename": "a.txt", "file_data": ")") + data + "\"}");
+    ASSERT_TRUE(chat.ok()) << chat.status();
+    EXPECT_EQ(chat->messages[0].content, "a.txt\nhello") << data;
+  }
+  for (const auto& [file, field] : {std::pair(R"({"file_data": "JVBERi0xLjc="})", "file_data: "),  // %PDF-1.7
+                                    {R"({"file_data": "data:text/plain;base64,/w=="})", "file_data: "},
+                                    {R"({"file_data": "data:text/plain;base64,AA=="})", "file_data: "},
+                                    {R"({"file_data": "?"})", "file_data: "},
+                                    {R"({"file_id": "file-1"})", "file_id: "}}) {
+    const absl::Status status = read(file).status();
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << file;
+    EXPECT_THAT(std::string(status.message()), StartsWith(std::string("messages[0].content[0].file.") + field));
+  }
 }
 
 TEST(ChatFieldsTest, AllowsSomeOfTheTools) {
@@ -148,8 +215,6 @@ TEST(ChatFieldsTest, FunctionsAreTheOlderFormOfTools) {
                 StartsWith(field))
         << wrong;
   }
-  EXPECT_THAT(BodyError(R"({"messages": [{"role": "assistant", "function_call": {}}]})"),
-              StartsWith("messages[0].function_call.name: "));
 }
 
 TEST(ChatFieldsTest, CallsWithoutIdsGetThoseThatKimiWrites) {

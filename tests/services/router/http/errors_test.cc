@@ -32,8 +32,28 @@ TEST(HttpErrorsTest, MessagesOfAChatHaveOpenAisPath) {
   EXPECT_EQ(error["message"], "messages[3].role: must be user");
 }
 
-TEST(HttpErrorsTest, APromptThatIsTooLongHasOpenAisCode) {
-  EXPECT_EQ(ErrorOf(MarkOverContext(absl::InvalidArgumentError("messages: x")))["code"], "context_length_exceeded");
+// Programs look for these words, and read the numbers in them.
+TEST(HttpErrorsTest, APromptThatIsTooLongHasTheWordsOfEachApi) {
+  const absl::Status over = OverContextError("chat.messages", {.tokens = 24013, .context = 2048});
+  const nlohmann::json error = ErrorOf(over);
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_EQ(error["type"], "invalid_request_error");
+  EXPECT_EQ(error["param"], "messages");
+  EXPECT_EQ(error["message"],
+            "This model's maximum context length is 2048 tokens. However, your messages resulted in 24013 tokens. "
+            "Input tokens exceed the configured limit: shorten the messages.");
+  EXPECT_EQ(AnthropicMessage(over), "prompt is too long: 24013 tokens > 2048 maximum");
+
+  const absl::Status full = OverContextError("input", {.tokens = 512, .context = 512, .is_of_key = true});
+  EXPECT_EQ(ErrorOf(full)["message"],
+            "This model's maximum context length is 512 tokens for this API key. However, your messages resulted in "
+            "512 tokens, and an answer needs one more. Input tokens exceed the configured limit: shorten the "
+            "messages.");
+  EXPECT_EQ(AnthropicMessage(full), "prompt is too long: 512 tokens > 511 maximum");
+
+  const absl::Status uncounted = OverContextError("prompt", {.tokens = 9000, .is_exact = false, .context = 2048});
+  EXPECT_EQ(AnthropicMessage(uncounted), "prompt is too long: at least 9000 tokens > 2048 maximum");
+  EXPECT_EQ(AnthropicMessage(absl::InvalidArgumentError("chat.tools: x")), "tools: x");
 }
 
 TEST(HttpErrorsTest, StatusCodes) {

@@ -12,7 +12,8 @@ namespace {
 using ::testing::StartsWith;
 
 absl::StatusOr<text::Chat> ReadResponses(const std::string& body) {
-  return ReadResponsesChat(nlohmann::json::parse(body), body);
+  ToolOrigins origins;
+  return ReadResponsesChat(nlohmann::json::parse(body), body, origins);
 }
 
 std::string ResponsesError(const std::string& body) { return std::string(ReadResponses(body).status().message()); }
@@ -57,10 +58,66 @@ TEST(ResponsesRequestTest, ThoughtsWithoutAnAnswerAreDropped) {
 
 TEST(ResponsesRequestTest, ToolsBecomeThoseOfChats) {
   const auto chat = ReadResponses(R"({"input": "x", "reasoning": {"effort": "low"}, "tools": [
-    {"type": "function", "parameters": {"z": 1, "a": 2}, "name": "f", "defer_loading": true}]})");
+    {"type": "function", "parameters": {"z": 1, "a": 2}, "name": "f", "output_schema": {}}]})");
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}])");
   EXPECT_EQ(chat->template_flags, R"({"reasoning_effort":"low"})");
+}
+
+TEST(ResponsesRequestTest, ToolsOfOthersStandBesideFunctions) {
+  const auto chat = ReadResponses(R"({"input": "x", "tools": [
+    {"type": "web_search"}, {"type": "custom", "name": "edit"}, {"type": "local_shell"}, {"type": "new_kind"},
+    {"type": "function", "name": "f"}, {"type": "function", "name": "g", "defer_loading": true}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"name": "f"}}])");
+  const auto found = ReadResponses(R"({"input": [{"role": "user", "content": "x"},
+    {"type": "tool_search_output", "tools": [{"type": "function", "name": "g"}]}], "tools": [
+    {"type": "function", "name": "g", "defer_loading": true}]})");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->tools, R"([{"type": "function", "function": {"name": "g"}}])");
+}
+
+TEST(ResponsesRequestTest, FunctionsOfANamespaceAreFunctions) {
+  const std::string body =
+      R"({"tools": [{"type": "function", "name": "f"}, {"type": "namespace", "name": "n", "tools": [
+      {"type": "function", "name": "f", "parameters": {"b": 1, "a": 2}}, {"type": "custom", "name": "c"},
+      {"type": "function", "name": "g", "description": "d"}]}],
+    "input": [{"role": "user", "content": "x"},
+      {"type": "function_call", "call_id": "1", "namespace": "n", "name": "f", "arguments": "{}"},
+      {"type": "function_call", "call_id": "2", "name": "f", "arguments": "{}"}]})";
+  ToolOrigins origins;
+  const auto chat = ReadResponsesChat(nlohmann::json::parse(body), body, origins);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"name": "f"}}, )"
+                         R"({"type": "function", "function": {"name": "n__f", "parameters": {"b": 1, "a": 2}}}, )"
+                         R"({"type": "function", "function": {"name": "g", "description": "d"}}])");
+  EXPECT_EQ(origins.size(), 2u);
+  EXPECT_EQ(origins.at("n__f").name, "f");
+  EXPECT_EQ(origins.at("g").space, "n");
+  EXPECT_EQ(chat->messages[1].tool_calls[0].name, "n__f");
+  EXPECT_EQ(chat->messages[1].tool_calls[1].name, "f");
+}
+
+TEST(ResponsesRequestTest, CallsOfOtherKindsAreCalls) {
+  const auto chat =
+      ReadResponses(R"({"input": [{"role": "user", "content": "x"}, {"type": "web_search_call", "id": "w"},
+    {"type": "custom_tool_call", "call_id": "1", "name": "edit", "input": "+ a"},
+    {"type": "custom_tool_call_output", "call_id": "1", "output": "done"},
+    {"type": "shell_call", "call_id": "2", "action": {"commands": ["ls"]}},
+    {"type": "shell_call_output", "call_id": "2", "output": [{"stdout": "a", "stderr": "b"}]},
+    {"type": "mcp_call", "id": "3", "name": "m", "arguments": "{}", "output": "found"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  const auto& messages = chat->messages;
+  ASSERT_EQ(messages.size(), 7u);
+  EXPECT_EQ(messages[1].tool_calls[0].name, "edit");
+  EXPECT_EQ(messages[1].tool_calls[0].arguments, R"({"input":"+ a"})");
+  EXPECT_EQ(messages[2].content, "done");
+  EXPECT_EQ(messages[3].tool_calls[0].name, "shell");
+  EXPECT_EQ(messages[3].tool_calls[0].arguments, R"({"commands":["ls"]})");
+  EXPECT_EQ(messages[4].content, "ab");
+  EXPECT_EQ(messages[5].tool_calls[0].id, "3");
+  EXPECT_EQ(messages[6].tool_call_id, "3");
+  EXPECT_EQ(messages[6].content, "found");
 }
 
 TEST(ResponsesRequestTest, ErrorsBeginWithThePath) {
@@ -68,11 +125,15 @@ TEST(ResponsesRequestTest, ErrorsBeginWithThePath) {
        {std::pair("{}", "input: "),
         {R"({"input": 5})", "input: "},
         {R"({"input": ["x"]})", "input[0]: "},
-        {R"({"input": [{"type": "web_search_call"}]})", "input[0].type: "},
+        {R"({"input": [{"type": "item_reference", "id": "x"}]})", "input[0].type: "},
+        {R"({"input": [{"type": "compaction", "encrypted_content": "x"}]})", "input[0].type: "},
         {R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})", "input[0].content[0].type: "},
         {R"({"input": [{"type": "function_call_output", "output": [{"type": "input_file"}]}]})",
-         "input[0].output[0].type: "},
-        {R"({"input": "x", "tools": [{"type": "function", "name": "f"}, {"type": "custom"}]})", "tools[1].type: "},
+         "input[0].output[0].file_data: "},
+        {R"({"input": "x", "tools": [{"type": "namespace", "tools": []}]})", "tools[0].name: "},
+        {R"({"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]})",
+         "tools[0].tools[0].name: "},
+        {R"({"input": "x", "tool_choice": {"type": "web_search"}})", "tool_choice.type: "},
         {R"({"input": "x", "tools": [{"type": "function"}]})", "tools[0].name: "},
         {R"({"input": "x", "conversation": "c"})", "conversation: "}}) {
     EXPECT_THAT(ResponsesError(body), StartsWith(field)) << body;

@@ -6,7 +6,11 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
+#include <tuple>
+#include <utility>
 
+#include "services/router/request/request_bounds.h"
 #include "tests/services/router/tiny_tokenizer.h"
 
 namespace moestro::router {
@@ -214,28 +218,68 @@ std::string Refusal(const absl::Status& status) {
   return std::string(status.message());
 }
 
-// The longest token is "<|assistant|>".
-constexpr size_t kMostBytes = 20 * 13;
+// Tokens are counted up to 256 Ki above the context, and the longest one is "<|assistant|>".
+constexpr size_t kMostCounted = 20 + (256 << 10);
+constexpr size_t kMostBytes = kMostCounted * 13;
 
-TEST(PrepareTest, TextThatCannotFitIsNotTokenized) {
+TEST(PrepareTest, TextThatCannotFitIsCountedWithinABound) {
   const ServedModel model = Model();
-  const std::string most(kMostBytes, 'h');
-  EXPECT_EQ(Refusal(Prepare(Prompt(most.c_str())).status()),
-            "prompt: has more than 20 tokens, the most that the model's context of 20 tokens can hold");
-  EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{most}, .top = 0}, model, {}, "id").status()),
-              HasSubstr("text: has more than 20 tokens"));
-  const std::string more = most + '\xFF';  // would be found not to be UTF-8
-  EXPECT_EQ(Refusal(Prepare(Prompt(more.c_str())).status()),
-            "prompt: has more than 260 bytes, the most that the model's context of 20 tokens can hold");
-  EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{more}, .top = 0}, model, {}, "id").status()),
-              HasSubstr("text: has more than 260 bytes"));
+  const auto over = [&](const std::string& text) {
+    const absl::Status status = Prepare(Prompt(text.c_str())).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = PlainText{text}, .top = 0}, model, {}, "id").status()));
+    return std::pair(Refusal(status), OverContextOf(status).value_or(OverContext{}));
+  };
+  auto [words, numbers] = over(std::string(20, 'h'));  // and BOS
+  EXPECT_EQ(words, "prompt: has 21 tokens, and the model's context has 20");
+  EXPECT_TRUE(numbers.is_exact && numbers.tokens == 21 && numbers.context == 20);
+  std::tie(words, numbers) = over(std::string(kMostCounted - 1, 'h'));
+  EXPECT_TRUE(numbers.is_exact && numbers.tokens == kMostCounted) << words;
+  std::tie(words, numbers) = over(std::string(kMostCounted, 'h'));
+  EXPECT_EQ(words, "prompt: has at least 262165 tokens, and the model's context has 20");
+  EXPECT_FALSE(numbers.is_exact);
+  std::tie(words, numbers) = over(std::string(kMostBytes, 'h') + '\xFF');  // would be found not to be UTF-8
+  EXPECT_EQ(words, "prompt: has more than 3408132 bytes, the most that the model's context of 20 tokens can hold");
+  EXPECT_TRUE(!numbers.is_exact && numbers.tokens == kMostCounted + 1);
+}
+
+TEST(PrepareTest, APromptThatFillsTheContextLeavesNoRoom) {
+  GenerateInput input;
+  input.prompt = TokenList(20, kHi);
+  const absl::Status full = Prepare(input).status();
+  EXPECT_EQ(Refusal(full), "input: has 20 tokens, and the model's context has 20: none can be generated");
+  EXPECT_EQ(OverContextOf(full)->tokens, 20u);
+  input.prompt = TokenList(19, kHi);
+  input.max_tokens = 32000;
+  EXPECT_EQ(Prepare(input)->max_tokens, 1u);
+  EXPECT_EQ(OverContextOf(absl::InvalidArgumentError("prompt: is empty")), std::nullopt);
+}
+
+// Agents ask for tens of thousands of tokens, whatever the prompt.
+TEST(PrepareTest, MaxTokensIsABound) {
+  const auto prepare = [](uint32_t asked, const access::TenantLimits& limits, size_t prompt = 5) {
+    GenerateInput input;
+    input.prompt = TokenList(prompt, kHi);
+    input.max_tokens = asked;
+    return PrepareGenerate(input, Model(), {.default_max_tokens = 8, .tenant = limits}, "id", /*seed=*/99);
+  };
+  for (const uint32_t asked : {16u, 32000u, UINT32_MAX}) {
+    EXPECT_EQ(prepare(asked, {})->max_tokens, 15u) << asked;
+    EXPECT_EQ(prepare(asked, {.max_tokens = 4})->max_tokens, 4u) << asked;
+    EXPECT_EQ(prepare(asked, {.context = 12})->max_tokens, 7u) << asked;
+    EXPECT_EQ(prepare(asked, {.max_tokens = 9, .context = 12})->max_tokens, 7u) << asked;
+  }
+  EXPECT_EQ(prepare(3, {.max_tokens = 4, .context = 12})->max_tokens, 3u);
+  EXPECT_EQ(prepare(0, {})->max_tokens, 8u);
+  const absl::Status full = prepare(3, {.context = 12}, /*prompt=*/12).status();
+  EXPECT_EQ(Refusal(full), "input: has 12 tokens, and the API key allows 12 (context): none can be generated");
+  EXPECT_TRUE(OverContextOf(full)->is_of_key);
 }
 
 TEST(PrepareTest, TextFillsTheContextWithItsBos) {
   const ServedModel model = Model();
   EXPECT_EQ(EncodeText(std::string(19, 'h'), /*plain=*/false, model, "text")->size(), 20u);
   EXPECT_THAT(Refusal(EncodeText(std::string(20, 'h'), /*plain=*/false, model, "text").status()),
-              HasSubstr("text: has more than 20 tokens"));
+              HasSubstr("text: has 21 tokens"));
   EXPECT_EQ(EncodeText(std::string(20, 'h'), /*plain=*/true, model, "text")->size(), 20u);
 }
 
@@ -246,10 +290,11 @@ TEST(PrepareTest, ChatThatCannotFitIsNotRendered) {
     return Refusal(Prepare(input).status());
   };
   const text::ChatMessage half{"user", std::string(kMostBytes / 2, 'h')};
-  EXPECT_THAT(refusal({half, half}), HasSubstr("chat: has more than 20 tokens"));
-  EXPECT_EQ(refusal({half, half, {"user", "\xFF"}}),
-            "chat.messages.content: has more than 260 bytes, the most that the model's context of 20 tokens can hold");
-  EXPECT_THAT(refusal(std::vector<text::ChatMessage>(20, {"user", "hh"})), HasSubstr("chat: has more than 20 tokens"));
+  EXPECT_THAT(refusal({half, half}), HasSubstr("chat: has at least 262165 tokens"));
+  EXPECT_EQ(
+      refusal({half, half, {"user", "\xFF"}}),
+      "chat.messages.content: has more than 3408132 bytes, the most that the model's context of 20 tokens can hold");
+  EXPECT_THAT(refusal(std::vector<text::ChatMessage>(20, {"user", "hh"})), HasSubstr("chat: has 40 tokens"));
   EXPECT_EQ(refusal(std::vector<text::ChatMessage>(21, {"user", "\xFF"})),
             "chat.messages: has more than 20 messages, the most that the model's context of 20 tokens can hold");
 }
@@ -258,11 +303,12 @@ TEST(PrepareTest, ChatThatCannotFitIsNotRendered) {
 TEST(PrepareTest, AllTextsOfAChatAreBoundedTogether) {
   const auto refusal = [](const std::function<void(text::Chat&, size_t)>& fill, size_t bytes) {
     text::Chat chat{
-        .messages = {{.role = "assistant", .content = std::string(100, 'h'), .tool_calls = {{.name = "f"}}}}};
+        .messages = {
+            {.role = "assistant", .content = std::string(kMostBytes - 160, 'h'), .tool_calls = {{.name = "f"}}}}};
     fill(chat, bytes);
     return std::string(EncodeChat(chat, Model()).status().message());
   };
-  const std::string over = "chat: has more than 260 bytes, the most that the model's context of 20 tokens can hold";
+  const std::string over = "chat: has more than 3408132 bytes, the most that the model's context of 20 tokens can hold";
   for (const std::function<void(text::Chat&, size_t)>&fill : std::vector<std::function<void(text::Chat&, size_t)>>{
            [](auto&chat, size_t n) { chat.messages[0].reasoning_content = std::string(n, 'x'); },
            [](auto&chat, size_t n) { chat.messages[0].name = std::string(n, 'x'); },
@@ -308,8 +354,7 @@ TEST(PrepareTest, ListsAreBounded) {
   EXPECT_EQ(Refusal(Prepare(input).status()), "stop: has more than 256 bytes in one text");
   input = Prompt();
   input.prompt = TokenList(21, -1);
-  EXPECT_EQ(Refusal(Prepare(input).status()),
-            "token_ids.ids: has more than 20 ids, the most that the model's context of 20 tokens can hold");
+  EXPECT_EQ(Refusal(Prepare(input).status()), "token_ids.ids: has 21 tokens, and the model's context has 20");
 }
 
 TEST(PrepareTest, DecodedTextIsBounded) {

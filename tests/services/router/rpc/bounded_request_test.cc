@@ -19,7 +19,9 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::io::CodedOutputStream;
 using ::testing::HasSubstr;
 
-// The longest token has 13 bytes: texts of 260.
+// Of the longest token, 13 bytes, as many as are counted.
+constexpr int kMostBytes = (20 + (256 << 10)) * 13;
+
 ServedModel Model() {
   ServedModel model;
   model.max_context_tokens = 20;
@@ -31,7 +33,8 @@ ServedModel Model() {
 grpc::ByteBuffer Bytes(const std::string& wire) {
   // In small slices, as it may come.
   std::vector<grpc::Slice> slices;
-  for (size_t i = 0; i < wire.size(); i += 7) slices.emplace_back(wire.substr(i, 7));
+  const size_t bytes = 7 + wire.size() / 1000;
+  for (size_t i = 0; i < wire.size(); i += bytes) slices.emplace_back(wire.substr(i, bytes));
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
@@ -90,7 +93,7 @@ TEST(BoundedRequestTest, EverythingThatGrowsIsCounted) {
   };
   const std::string ids(1000, 1);
   const Case cases[] = {
-      {"prompt: has more than 260 bytes", 260,
+      {"prompt: has more than 3408132 bytes", kMostBytes,
        generate([](auto& request, int n) { request.set_prompt(std::string(n, 'x')); })},
       {"token_ids.ids: has more than 20 ids", 20, generate([](auto& request, int n) {
          while (n-- > 0) request.mutable_token_ids()->add_ids(-n);
@@ -98,31 +101,32 @@ TEST(BoundedRequestTest, EverythingThatGrowsIsCounted) {
       {"chat.messages: has more than 20 messages", 20, generate([](auto& request, int n) {
          while (n-- > 0) request.mutable_chat()->add_messages();
        })},
-      {"chat.messages.content: has more than 260 bytes", 260, generate([](auto& request, int n) {
+      {"chat.messages.content: has more than 3408132 bytes", kMostBytes, generate([](auto& request, int n) {
          request.mutable_chat()->add_messages()->set_content(std::string(200, 'x'));
          request.mutable_chat()->add_messages()->set_content(std::string(n - 200, 'x'));
        })},
-      {"chat.messages.role: has more than 260 bytes", 260,
+      {"chat.messages.role: has more than 3408132 bytes", kMostBytes,
        generate([](auto& request, int n) { request.mutable_chat()->add_messages()->set_role(std::string(n, 'x')); })},
       {"chat.messages.tool_calls: has more than 20 calls", 20, generate([](auto& request, int n) {
          request.mutable_chat()->add_messages()->add_tool_calls();
          v1::ChatMessage& message = *request.mutable_chat()->add_messages();
          while (n-- > 1) message.add_tool_calls();
        })},
-      {"chat.messages.tool_calls.arguments: has more than 260 bytes", 260, generate([](auto& request, int n) {
+      {"chat.messages.tool_calls.arguments: has more than 3408132 bytes", kMostBytes,
+       generate([](auto& request, int n) {
          v1::ChatMessage& message = *request.mutable_chat()->add_messages();
          message.add_tool_calls()->set_arguments(std::string(200, 'x'));
          message.add_tool_calls()->set_arguments(std::string(n - 200, 'x'));
        })},
-      {"chat.messages.tool_calls.name: has more than 260 bytes", 260, generate([](auto& request, int n) {
+      {"chat.messages.tool_calls.name: has more than 3408132 bytes", kMostBytes, generate([](auto& request, int n) {
          request.mutable_chat()->add_messages()->add_tool_calls()->set_name(std::string(n, 'x'));
        })},
-      {"chat.messages.reasoning_content: has more than 260 bytes", 260, generate([](auto& request, int n) {
+      {"chat.messages.reasoning_content: has more than 3408132 bytes", kMostBytes, generate([](auto& request, int n) {
          request.mutable_chat()->add_messages()->set_reasoning_content(std::string(n, 'x'));
        })},
-      {"chat.tools: has more than 260 bytes", 260,
+      {"chat.tools: has more than 3408132 bytes", kMostBytes,
        generate([](auto& request, int n) { request.mutable_chat()->set_tools(std::string(n, 'x')); })},
-      {"chat.template_flags: has more than 260 bytes", 260,
+      {"chat.template_flags: has more than 3408132 bytes", kMostBytes,
        generate([](auto& request, int n) { request.mutable_chat()->set_template_flags(std::string(n, 'x')); })},
       {"stop_ids: has more than 256 ids", 256, generate([](auto& request, int n) {
          while (n-- > 0) request.add_stop_ids(n * 1000);
@@ -143,7 +147,7 @@ TEST(BoundedRequestTest, EverythingThatGrowsIsCounted) {
        generate([](auto& request, int n) { request.mutable_constraint()->set_text(std::string(n, 'x')); })},
       {"cache_scope: has more than 64 bytes", 64,
        generate([](auto& request, int n) { request.set_cache_scope(std::string(n, 'x')); })},
-      {"text: has more than 260 bytes", 260,
+      {"text: has more than 3408132 bytes", kMostBytes,
        [](int n) {
          v1::ScoreRequest request;
          request.set_text(std::string(n, 'x'));

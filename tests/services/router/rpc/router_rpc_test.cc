@@ -301,16 +301,16 @@ TEST_F(RouterRpcTest, TokenizesOnlyWhatCouldFitTheContext) {
   v1::TokenizeRequest text;
   text.set_text(std::string(999, 'x'));  // and BOS
   EXPECT_TRUE(tokenize(text).ok());
-  text.set_text(std::string(13'000, 'x'));  // "<|assistant|>" a thousand times is as long
+  text.set_text(std::string(13'000, 'x'));
   grpc::Status status = tokenize(text);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(status.error_message(),
-            "text: has more than 1000 tokens, the most that the model's context of 1000 tokens can hold");
-  text.mutable_text()->push_back('x');
+  EXPECT_EQ(status.error_message(), "text: has 13001 tokens, and the model's context has 1000");
+  // Longer than "<|assistant|>" as often as tokens are counted.
+  text.set_text(std::string((1000 + (256 << 10)) * 13 + 1, 'x'));
   status = tokenize(text);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(status.error_message(),
-            "text: has more than 13000 bytes, the most that the model's context of 1000 tokens can hold");
+            "text: has more than 3420872 bytes, the most that the model's context of 1000 tokens can hold");
 
   v1::TokenizeRequest chat;
   for (int i = 0; i < 1001; ++i) chat.mutable_chat()->add_messages()->set_role("user");
