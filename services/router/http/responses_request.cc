@@ -32,7 +32,7 @@ class Conversation {
  public:
   explicit Conversation(text::Chat& chat) : chat_(chat) {}
 
-  void Add(JsonFields& item) {
+  void Add(JsonFields& item, std::string_view written) {
     const std::string type = item.StringOr("type", "message");
     if (type == "reasoning") {
       reasoning_ = ReadReasoning(item);
@@ -42,11 +42,11 @@ class Conversation {
       }
       chat_.messages.back().tool_calls.push_back({.id = item.StringOr("call_id", ""),
                                                   .name = item.StringOr("name", ""),
-                                                  .arguments = item.StringOr("arguments", "")});
+                                                  .arguments = ReadArguments(item, written)});
     } else if (type == "function_call_output") {
       Push({.role = "tool", .content = ReadContent(item, "output"), .tool_call_id = item.StringOr("call_id", "")});
     } else {
-      Push(ReadMessage(item));
+      Push(ReadMessage(item, written));
     }
   }
 
@@ -63,7 +63,7 @@ class Conversation {
   std::string reasoning_;  // that the next message of the assistant had
 };
 
-void ReadInput(JsonFields& fields, text::Chat& chat) {
+void ReadInput(JsonFields& fields, std::string_view body, text::Chat& chat) {
   if (!fields.Has("input")) return fields.Fail("input", "missing");
   const json& input = fields.object()["input"];
   if (input.is_string()) {
@@ -72,7 +72,9 @@ void ReadInput(JsonFields& fields, text::Chat& chat) {
   }
   if (!input.is_array()) return fields.Fail("input", text::Describe(input) + " is neither a text nor a list of items");
   Conversation conversation(chat);
-  fields.ForEach("input", [&](JsonFields& item) { conversation.Add(item); });
+  const std::vector<std::string_view> written = text::RawElements(text::RawField(body, "input"));
+  auto next = written.begin();
+  fields.ForEach("input", [&](JsonFields& item) { conversation.Add(item, *next++); });
 }
 
 // {"type": "function", "name": ...} as chat completions have it, {"type": "function", "function": {"name": ...}}.
@@ -119,7 +121,7 @@ absl::StatusOr<text::Chat> ReadResponsesChat(const json& request, std::string_vi
   if (fields.Has("instructions")) {
     chat.messages.push_back({.role = "system", .content = fields.StringOr("instructions", "")});
   }
-  ReadInput(fields, chat);
+  ReadInput(fields, body, chat);
   chat.tools = ReadTools(fields, body);
   if (ReadToolChoice(fields).none) chat.tools.clear();
   const std::string effort = fields.Sub("reasoning").StringOr("effort", "");
@@ -141,8 +143,7 @@ absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const Se
   for (const char* key : {"instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning", "text",
                           "tool_choice", "tools"}) {
     if (!fields.Has(key)) continue;
-    const std::string_view written = text::RawField(body, key);
-    request.echo[key] = written.empty() ? OrderedJson(parsed[key]) : OrderedJson::parse(written);
+    request.echo[key] = OrderedJson::parse(text::RawField(body, key));
   }
   MOE_RETURN_IF_ERROR(status);
   MOE_RETURN_IF_ERROR(CheckModelName(request.model, model));

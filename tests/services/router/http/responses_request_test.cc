@@ -45,6 +45,15 @@ TEST(ResponsesRequestTest, ItemsBecomeMessages) {
   EXPECT_EQ(messages[5].tool_calls[0].id, "3");
 }
 
+TEST(ResponsesRequestTest, CallsKeepTheOrderOfTheirKeys) {
+  const auto chat = ReadResponses(R"({"input": [
+    {"type": "function_call", "call_id": "1", "name": "f", "arguments": {"z": 1, "a": {"y": 2, "b": 3}}},
+    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"z": 1, "a": 2}}}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->messages[0].tool_calls[0].arguments, R"({"z": 1, "a": {"y": 2, "b": 3}})");
+  EXPECT_EQ(chat->messages[1].tool_calls[0].arguments, R"({"z": 1, "a": 2})");
+}
+
 TEST(ResponsesRequestTest, ThoughtsWithoutAnAnswerAreDropped) {
   const auto chat =
       ReadResponses(R"({"input": [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
