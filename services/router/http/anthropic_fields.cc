@@ -176,14 +176,14 @@ void ReadOutputFormat(JsonFields& fields, std::string_view body, GenerateInput& 
   const std::string_view written = text::RawField(is_older ? body : text::RawField(body, "output_config"), key);
   const std::string_view schema = text::RawField(written, "schema");
   CheckSchema(format);
-  input.constraint = {.kind = Constraint::Kind::kJsonSchema, .text = std::string(schema)};
-  input.constraint_field = is_older ? "output_format.schema" : "output_config.format.schema";
+  SetConstraint(owner, key, {.kind = Constraint::Kind::kJsonSchema, .text = std::string(schema)},
+                is_older ? "output_format.schema" : "output_config.format.schema", input);
 }
 
 // Anthropic's fields, and those of OpenAI's API that it does not have, such as seed.
 GenerateInput ReadSampling(const json& request, std::string_view body, JsonFields& fields) {
   GenerateInput input = ReadGenerateFields(fields, body);
-  input.max_tokens = static_cast<uint32_t>(fields.Int("max_tokens", 1, UINT32_MAX));
+  if (!fields.Has("max_tokens")) fields.Fail("max_tokens", "missing");
   ReadOutputFormat(fields, body, input);
   if (!fields.Has("stop_sequences")) return input;
   const json& stops = request["stop_sequences"];

@@ -178,18 +178,22 @@ void NameAsKnown(const ToolOrigins& origins, ToolChoice& choice) {
 }
 
 void ReadFormat(JsonFields& fields, std::string_view body, GenerateInput& input) {
-  input.constraint = {};
   if (!fields.Has("text")) return;
   JsonFields text = fields.Sub("text");
   JsonFields format = text.Sub("format");
   const std::string type = format.StringOr("type", "text");
   if (type == "json_object") {
-    input.constraint = {.kind = Constraint::Kind::kJsonObject};
+    SetConstraint(text, "format", {.kind = Constraint::Kind::kJsonObject}, "text.format", input);
   } else if (type == "json_schema") {
-    CheckSchema(format);
-    const std::string_view written = text::RawField(text::RawField(body, "text"), "format");
-    input.constraint = {.kind = Constraint::Kind::kJsonSchema, .text = std::string(text::RawField(written, "schema"))};
-    input.constraint_field = "text.format.schema";
+    // Chat completions have the schema one level deeper.
+    const bool is_of_chats = format.Has("json_schema");
+    JsonFields owner = is_of_chats ? format.Sub("json_schema") : format;
+    CheckSchema(owner);
+    std::string_view written = text::RawField(text::RawField(body, "text"), "format");
+    if (is_of_chats) written = text::RawField(written, "json_schema");
+    SetConstraint(text, "format",
+                  {.kind = Constraint::Kind::kJsonSchema, .text = std::string(text::RawField(written, "schema"))},
+                  is_of_chats ? "text.format.json_schema.schema" : "text.format.schema", input);
   } else if (type != "text") {
     format.Fail("type", "must be text, json_object or json_schema");
   }
@@ -223,7 +227,7 @@ absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const Se
   JsonFields fields(parsed, "", &status);
   ChatRequest request{.model = fields.StringOr("model", ""), .choices = {}, .stream = ReadStreamFields(fields)};
   GenerateInput input = ReadGenerateFields(fields, body);
-  input.max_tokens = static_cast<uint32_t>(fields.IntOr("max_output_tokens", 0, 1, UINT32_MAX));
+  input.max_tokens = ReadMaxTokens(fields, "max_output_tokens");
   ReadFormat(fields, body, input);
   fields.Sub("metadata");
   for (const char* key : {"instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning", "text",

@@ -98,6 +98,8 @@ Endpoints MakeEndpoints(const HttpApi& api) {
       [&api](HttpRequest& from, Response& to) { return HandleCompletions(api, from, to); });
   add("POST", "/v1/responses", generate,
       [&api](HttpRequest& from, Response& to) { return HandleResponses(api, from, to); });
+  add("POST", "/v1/responses/input_tokens", tokenize,
+      [&api](HttpRequest& from, Response& to) { return HandleInputTokens(api, from, to); });
   add(
       "POST", "/v1/responses/*", any_key,
       [&api](HttpRequest& from, Response& to) { return HandleCancel(api, from, to); }, kEventLoop);
@@ -115,6 +117,9 @@ Endpoints MakeEndpoints(const HttpApi& api) {
       [&api](HttpRequest& from, Response& to) { return HandleDetokenize(api, from, to); });
   add("POST", "/apply-template", tokenize,
       [&api](HttpRequest& from, Response& to) { return HandleApplyTemplate(api, from, to); });
+  add(
+      "GET", "/tokenizer_info", any_key, [&api](HttpRequest&, Response& to) { return HandleTokenizerInfo(api, to); },
+      kEventLoop);
   add(
       "GET", "/props", any_key, [&api](HttpRequest&, Response& to) { return HandleProps(api, to); }, kEventLoop);
   if (!api.is_public) {

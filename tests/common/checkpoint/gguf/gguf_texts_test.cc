@@ -221,6 +221,8 @@ TEST(GgufTexts, SettingsAreThoseOfTheKeys) {
   metadata["general.sampling.temp"] = 0.6f;
   metadata["general.sampling.top_k"] = 20;
   metadata["general.sampling.top_p"] = 0.95f;
+  metadata["general.sampling.min_p"] = 0.05f;
+  metadata["general.sampling.penalty_repeat"] = 1.5f;
   const CheckpointDocuments documents = Documents(metadata);
   const GenerationDefaults defaults = Defaults(documents);
   EXPECT_EQ(defaults.bos_token, metadata["tokenizer.ggml.tokens"]['a']);
@@ -232,6 +234,8 @@ TEST(GgufTexts, SettingsAreThoseOfTheKeys) {
   EXPECT_EQ(defaults.temperature, 0.6);
   EXPECT_EQ(defaults.top_k, 20);
   EXPECT_EQ(defaults.top_p, 0.95);
+  EXPECT_EQ(defaults.min_p, 0.05);
+  EXPECT_EQ(defaults.repetition_penalty, 1.5);
   EXPECT_TRUE(defaults.do_sample);
   EXPECT_EQ(json::parse(documents.tokenizer_config_json)["pad_token"], "<think>");
   EXPECT_EQ(json::parse(documents.tokenizer_json)["model"]["vocab"].count("[PAD259]"), 0);
