@@ -1,7 +1,7 @@
 # Shared by deploy/up, down, status and supervise. Sourced, not run.
 # shellcheck shell=bash disable=SC2034  # the sourcing scripts use the variables
 
-repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+repo=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")  # through any link, whatever CDPATH says
 roles=(weight_store prefill decode router)  # in starting order
 demo_model="$repo/deploy/models/demo"  # the default; compose.yaml has the same
 default_run_dir="${TMPDIR:-/tmp}/moestro-$(id -u)"
@@ -84,6 +84,18 @@ choose_profile() {
 profile_flags() {
   local gpu0=${3%%,*} gpu1=${3##*,}
   sed -n "s/^$2 //p" "$repo/deploy/profiles/$1" | sed -e "s/GPU0/$gpu0/g" -e "s/GPU1/$gpu1/g"
+}
+
+# Prints what the TOML file $1 says for key $3 in section $2: a text or a number; nothing if it says nothing.
+toml_value() {
+  awk -v section="[$2]" -v key="$3" '
+    /^[[:space:]]*\[/ { name = $0; sub(/#.*/, "", name); gsub(/[[:space:]]/, "", name); here = name == section }
+    here && match($0, "^[[:space:]]*" key "[[:space:]]*=[[:space:]]*") {
+      value = substr($0, RLENGTH + 1)
+      if (match(value, /^"[^"]*"/) || match(value, /^\047[^\047]*\047/)) value = substr(value, 2, RLENGTH - 2)
+      else sub(/[[:space:]]*(#.*)?$/, "", value)
+    }
+    END { print value }' "$1"
 }
 
 # Prints the value of a key in the node's settings file.

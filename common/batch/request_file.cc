@@ -20,6 +20,7 @@
 #include "common/text/json/json.h"
 #include "common/text/json/quoted.h"
 #include "common/text/json/raw_field.h"
+#include "common/text/json/surrogates.h"
 
 namespace moestro::batch {
 namespace {
@@ -88,11 +89,13 @@ std::string Summary(const std::string& path, const RequestFile::Problems& proble
 bool IsEndpoint(std::string_view url) { return std::ranges::find(kUrls, url) != kUrls.end(); }
 
 bool ParseRequest(std::string_view line, Request& request, LineError& error) {
-  const auto object = text::ParseJsonObject(line, "", kMaxValues);
+  std::string repaired(line);
+  text::ReplaceLoneSurrogates(repaired);
+  const auto object = text::ParseJsonObject(repaired, "", kMaxValues);
   if (!object.ok()) {
     return Wrong(error, "invalid_json_line", "", std::string(absl::StripPrefix(object.status().message(), ": ")));
   }
-  return ParseFields(line, *object, request, error);
+  return ParseFields(repaired, *object, request, error);
 }
 
 absl::StatusOr<std::unique_ptr<RequestFile>> RequestFile::Open(const std::string& path, const RequestRules& rules,

@@ -13,6 +13,7 @@
 #include "common/checkpoint/gguf/gguf_file.h"
 #include "common/checkpoint/gguf/gguf_names.h"
 #include "common/checkpoint/gguf/gguf_texts.h"
+#include "common/checkpoint/named_tokens.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/text/json/json.h"
 #include "common/text/json/quoted.h"
@@ -70,6 +71,19 @@ absl::StatusOr<CheckpointDocuments> ReadTexts(const std::string& dir) {
   }
   MOE_ASSIGN_OR_RETURN(documents.tool_use_jinja, ReadOptional(Join(dir, kToolUseName)));
   return documents;
+}
+
+// Tokens that other files name become a part of tokenizer.json, which all roles read. What is wrong with config.json is
+// said where it is needed.
+absl::Status AddNamedTokens(const std::string& dir, CheckpointDocuments* documents) {
+  const absl::StatusOr<weights::ModelSpec> spec = ParseModelSpec(documents->config_json, "");
+  if (documents->tokenizer_json.empty() || !spec.ok()) return absl::OkStatus();
+  MOE_ASSIGN_OR_RETURN(const std::string added, ReadOptional(Join(dir, "added_tokens.json")));
+  MOE_ASSIGN_OR_RETURN(const std::string specials, ReadOptional(Join(dir, "special_tokens_map.json")));
+  const TokenNames names{documents->tokenizer_config_json, added, specials};
+  MOE_ASSIGN_OR_RETURN(documents->tokenizer_json,
+                       WithNamedTokens(std::move(documents->tokenizer_json), names, spec->vocab_size));
+  return absl::OkStatus();
 }
 
 // Rejects documents that could not be sent to the other roles.
@@ -158,8 +172,7 @@ std::vector<std::string> ShardNames(const WeightMap& map) {
 }  // namespace
 
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path) {
-  std::error_code error;
-  if (IsGgufName(path) && !std::filesystem::is_directory(path, error)) return OpenGgufModel(path);
+  if (IsGguf(path)) return OpenGgufModel(path);
   return OpenDirectory(path);
 }
 
@@ -179,6 +192,7 @@ absl::StatusOr<Checkpoint> Checkpoint::OpenDirectory(const std::string& dir) {
   MOE_ASSIGN_OR_RETURN(std::string config, ReadWholeFile(Join(dir, "config.json"), kMaxDocumentBytes));
   MOE_ASSIGN_OR_RETURN(checkpoint.documents_, ReadTexts(dir));
   checkpoint.documents_.config_json = std::move(config);
+  MOE_RETURN_IF_ERROR(AddNamedTokens(dir, &checkpoint.documents_));
   MOE_RETURN_IF_ERROR(CheckDocuments(checkpoint.documents_, dir));
   if (has_index) {
     MOE_ASSIGN_OR_RETURN(const WeightMap map, ParseIndex(index, index_path));
@@ -201,6 +215,7 @@ absl::StatusOr<Checkpoint> Checkpoint::OpenGgufModel(const std::string& path) {
   MOE_ASSIGN_OR_RETURN(checkpoint.documents_.config_json, GgufConfig(model));
   const absl::StatusOr<weights::ModelSpec> spec = ParseModelSpec(checkpoint.documents_.config_json, "");
   if (!spec.ok()) return Annotate(spec.status(), absl::StrCat(path, ": metadata as"));
+  MOE_RETURN_IF_ERROR(AddNamedTokens(beside.empty() ? "." : beside, &checkpoint.documents_));
   MOE_RETURN_IF_ERROR(AddGgufTexts(model.metadata, spec->vocab_size, &checkpoint.documents_));
   MOE_RETURN_IF_ERROR(CheckDocuments(checkpoint.documents_, path));
   MOE_ASSIGN_OR_RETURN(checkpoint.shards_, TakeTensors(std::move(model), *spec));

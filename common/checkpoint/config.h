@@ -50,7 +50,9 @@ struct GenerationDefaults {
   double temperature = 1;
   double top_p = 1;
   int top_k = 0;                  // 0 = no limit
-  bool do_sample = false;         // false = greedy, whatever the three above say
+  double min_p = 0;               // 0 = off
+  bool do_sample = false;         // false = greedy, whatever the four above say
+  double repetition_penalty = 1;  // 1 = off; of greedy answers, too
   int32_t bos = -1;               // -1 = none
   std::vector<int32_t> stop_ids;  // sorted; end-of-sequence ids of all three files together
   std::string bos_token;          // text, empty if none

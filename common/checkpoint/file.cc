@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +18,21 @@ namespace {
 
 // Linux transfers at most 2 GiB - 4 KiB in one call.
 constexpr int64_t kMaxRead = int64_t{1} << 30;
+
+// A repository that was cloned without git-lfs has small texts in the place of large files.
+constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec/";
+constexpr int64_t kMaxLfsPointerBytes = 1024;  // of the format
+
+absl::Status CheckIsNoLfsPointer(const ReadOnlyFile& file) {
+  if (file.size() < std::ssize(kLfsPointer) || file.size() > kMaxLfsPointerBytes) return absl::OkStatus();
+  std::array<char, kLfsPointer.size()> first;
+  MOE_RETURN_IF_ERROR(file.ReadAt(0, first.data(), std::ssize(first)));
+  if (std::string_view(first.data(), first.size()) != kLfsPointer) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      file.path(),
+      ": a pointer of git-lfs, not the file that it stands for: run git lfs pull in the repository, or get "
+      "the model with hf download"));
+}
 
 }  // namespace
 
@@ -28,6 +46,7 @@ absl::StatusOr<ReadOnlyFile> ReadOnlyFile::Open(const std::string& path) {
   if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   file.size_ = info.st_size;
   file.mtime_ns_ = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  MOE_RETURN_IF_ERROR(CheckIsNoLfsPointer(file));
   return file;
 }
 

@@ -13,7 +13,7 @@ namespace moestro::checkpoint {
 class ReadOnlyFile {
  public:
   // NOT_FOUND, PERMISSION_DENIED etc. from the system; INVALID_ARGUMENT for anything but a regular file (a symbolic
-  // link to one is accepted). Never blocks on a pipe.
+  // link to one is accepted) and for a pointer of git-lfs. Never blocks on a pipe.
   static absl::StatusOr<ReadOnlyFile> Open(const std::string& path);
 
   ReadOnlyFile(ReadOnlyFile&& other) noexcept;

@@ -25,6 +25,9 @@ void ReadSampling(JsonFields& generation, GenerationDefaults* defaults) {
   defaults->top_p = generation.NumberOr("top_p", 1, 1e-6, 1);
   // Some publishers write -1 for "no limit".
   defaults->top_k = static_cast<int>(std::max<int64_t>(0, generation.IntOr("top_k", 0, -1, INT32_MAX)));
+  defaults->min_p = generation.NumberOr("min_p", 0, 0, 1);
+  // The range of the same field of requests, which keeps every logit finite.
+  defaults->repetition_penalty = generation.NumberOr("repetition_penalty", 1, 0.01, 10);
   defaults->do_sample = generation.BoolOr("do_sample", false);
 }
 

@@ -146,9 +146,9 @@ absl::StatusOr<ModelLocation> LocateModel(const std::string& model) {
   }
   const std::string label = text::Printable(model);
   if (fs::exists(path, error)) {
-    if (IsGgufName(model)) return FoundGguf(path);
+    if (IsGguf(model)) return FoundGguf(path);
     return absl::InvalidArgumentError(
-        absl::StrCat(label, ": not a directory, nor a *.gguf file; use the directory that holds config.json"));
+        absl::StrCat(label, ": not a directory, nor a GGUF file; use the directory that holds config.json"));
   }
   if (!IsRepositoryName(model)) {
     return absl::NotFoundError(

@@ -4,6 +4,11 @@
 
 namespace moestro {
 
+bool IsLoopback(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host == "localhost" || host.starts_with("127.") || host == "[::1]" || host == "::1";
+}
+
 void AddServerOptions(FlagSet& flags, ServerOptions& options) {
   flags.Add("--server", options.address, "Address of the router: HOST:PORT or unix:PATH")
       .FromEnvironment("MOESTRO_SERVER");

@@ -15,6 +15,9 @@ struct ServerOptions {
   double connect_seconds = kConnectSeconds;  // of one attempt to connect
 };
 
+// Whether only programs on this machine reach HOST:PORT: "localhost", 127.x.x.x or [::1].
+bool IsLoopback(const std::string& address);
+
 // Adds --server (or MOESTRO_SERVER) and --connect-timeout.
 void AddServerOptions(FlagSet& flags, ServerOptions& options);
 

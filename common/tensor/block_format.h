@@ -2,7 +2,7 @@
 // safetensors. Plain data only: per-ISA sources include this header.
 //
 // As a row: blocks of `row_block` inputs, row_block_bytes each, one after the other.
-//   Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K, MXFP4: ggml's block, byte by byte.
+//   Q8_0, Q4_0, Q5_0, Q4_1, Q5_1, Q4_K, Q5_K, Q6_K, MXFP4: ggml's block, byte by byte.
 //   I4_32, I4_128: a BF16 scale, then the codes, two in a byte, the first one in the low half.
 //   I4Z_32, I4Z_128: the same with 32 bits instead of the scale: its F32, which ends with 13 zeros for every F16 and
 //   BF16, and the zero point 0..15 in bits 0-3. The weight is scale * (code - zero point).
@@ -25,13 +25,13 @@
 // vpdpbusd). Headers, by tile:
 //
 //   Q8_0, Q4_0, Q5_0   F16 scales [4 sub-blocks][16 rows]
+//   Q4_1, Q5_1         [4 sub-blocks] { F16 scales [16 rows] | F16 mins [16 rows], which are subtracted }
 //   I4_32              BF16 scales [2][16 rows][2]: sub-blocks 0 1, then 2 3
 //   I4_128             BF16 scales [16 rows]
 //   MXFP4              E8M0 scales [16 rows][4 sub-blocks]
 //   I4Z_32, I4Z_128    scales with zero points [4 sub-blocks or 1][16 rows]
-//   Q4_K, Q5_K         d [16 rows] F16, dmin [16 rows] F16, then the 12 bytes of a row's 6-bit scales and mins as ggml
-//   has
-//                      them: [3][16 rows][4 bytes]
+//   Q4_K, Q5_K         d [16 rows] F16, dmin [16 rows] F16, then the 12 bytes of a row's 6-bit scales and mins, in
+//                      ggml's order: [3][16 rows][4 bytes]
 //   Q6_K               first d [64 rows] F16 of all tiles; then by tile scales [4][16 rows][4 sub-blocks], signed
 #pragma once
 
@@ -82,6 +82,10 @@ constexpr BlockFormat FormatOf(DType type) {
       return {128, 32, 4, 1024, 32, 20, true};
     case DType::kI4Z128:
       return {128, 128, 4, 256, 128, 68, true};
+    case DType::kQ4_1:
+      return {128, 32, 4, 1024, 32, 20, true};
+    case DType::kQ5_1:
+      return {128, 32, 5, 1024, 32, 24, true};
     default:
       return {};
   }
@@ -91,6 +95,12 @@ constexpr BlockFormat FormatOf(DType type) {
 inline constexpr uint32_t kScaleOfI4Z = 0xffffe000, kZeroOfI4Z = 15;
 
 constexpr bool HasZeroPoints(DType type) { return type == DType::kI4Z32 || type == DType::kI4Z128; }
+
+// A block of a row begins with its F16 scale, which is all that the packed header has of it but for an F16 min.
+constexpr bool HasF16Scales(DType type) {
+  return type == DType::kQ8_0 || type == DType::kQ4_0 || type == DType::kQ5_0 || type == DType::kQ4_1 ||
+         type == DType::kQ5_1;
+}
 
 // Four-bit codes, two in a byte in the order of inputs.
 constexpr bool HasNibblesInOrder(DType type) {
@@ -107,6 +117,39 @@ constexpr int64_t RowBytes(DType type, int64_t cols) {
   if (!IsBlockFormat(type)) return cols * DTypeBytes(type);
   const BlockFormat format = FormatOf(type);
   return cols / format.row_block * format.row_block_bytes;
+}
+
+// Returns f(), with the type as the template argument of its operator(). REQUIRES: IsBlockFormat(type).
+template <typename F>
+[[gnu::always_inline]] static inline auto WithFormat(DType type, F f) {
+  switch (type) {
+    case DType::kQ8_0:
+      return f.template operator()<DType::kQ8_0>();
+    case DType::kQ4_0:
+      return f.template operator()<DType::kQ4_0>();
+    case DType::kQ5_0:
+      return f.template operator()<DType::kQ5_0>();
+    case DType::kQ4_1:
+      return f.template operator()<DType::kQ4_1>();
+    case DType::kQ5_1:
+      return f.template operator()<DType::kQ5_1>();
+    case DType::kQ4K:
+      return f.template operator()<DType::kQ4K>();
+    case DType::kQ5K:
+      return f.template operator()<DType::kQ5K>();
+    case DType::kQ6K:
+      return f.template operator()<DType::kQ6K>();
+    case DType::kI4G32:
+      return f.template operator()<DType::kI4G32>();
+    case DType::kI4G128:
+      return f.template operator()<DType::kI4G128>();
+    case DType::kI4Z32:
+      return f.template operator()<DType::kI4Z32>();
+    case DType::kI4Z128:
+      return f.template operator()<DType::kI4Z128>();
+    default:
+      return f.template operator()<DType::kMXFP4>();
+  }
 }
 
 }  // namespace moestro

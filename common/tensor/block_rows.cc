@@ -48,14 +48,17 @@ void RowCodes(DType type, const uint8_t* block, uint8_t* codes) {
       return;
     case DType::kQ4_0:
     case DType::kQ5_0:
+    case DType::kQ4_1:
+    case DType::kQ5_1:
     case DType::kMXFP4: {
       const uint8_t* halves = block + FormatOf(type).row_block_bytes - 16;  // of inputs i and i + 16
       for (int i = 0; i < 16; ++i) {
         codes[i] = halves[i] & 15;
         codes[i + 16] = halves[i] >> 4;
       }
-      if (type != DType::kQ5_0) return;
-      for (int i = 0; i < 4; ++i) Store64(codes + 8 * i, Load64(codes + 8 * i) | BytesOfBits(block[2 + i]) << 4);
+      if (FormatOf(type).code_bits != 5) return;
+      const uint8_t* fifth = halves - 4;
+      for (int i = 0; i < 4; ++i) Store64(codes + 8 * i, Load64(codes + 8 * i) | BytesOfBits(fifth[i]) << 4);
       return;
     }
     case DType::kI4G32:
@@ -156,8 +159,12 @@ float SubBlockScale(DType type, const uint8_t* block, int64_t j) {
   }
 }
 
+// The F16 that is subtracted where ggml adds this one. Zero has one form, that of padding.
+uint16_t Negated(uint16_t f16) { return (f16 & 0x7fff) == 0 ? 0 : f16 ^ 0x8000; }
+
 // Exact in F32, too.
 float SubBlockMin(DType type, const uint8_t* block, int64_t j) {
+  if (HasF16Scales(type)) return FromF16(Negated(Load16(block + 2)));
   if (HasNibblesInOrder(type)) {
     return SubBlockScale(type, block, j) * static_cast<float>(Load32(block) & kZeroOfI4Z);
   }
@@ -197,6 +204,14 @@ void PackHeader(DType type, const uint8_t* block, int64_t row, int64_t b, uint8_
         std::memcpy(header + 128 + tile * 256 + part * 64 + lane * 4, block + 192 + part * 4, 4);
       }
       return;
+    case DType::kQ4_1:
+    case DType::kQ5_1: {
+      uint8_t* const line = header + (tile * 4 + b) * 64;
+      const uint16_t min = Negated(Load16(block + 2));
+      std::memcpy(line + lane * 2, block, 2);
+      std::memcpy(line + 32 + lane * 2, &min, sizeof min);
+      return;
+    }
     default:  // Q8_0, Q4_0, Q5_0
       std::memcpy(header + tile * 128 + b * 32 + lane * 2, block, 2);
   }

@@ -6,8 +6,8 @@
 namespace moestro {
 
 const char* DTypeName(DType type) {
-  constexpr const char* kNames[] = {"F32",  "BF16", "F8_E4M3", "F16",   "I8",     "Q8_0",  "Q4_0",   "Q5_0",
-                                    "Q4_K", "Q5_K", "Q6_K",    "I4_32", "I4_128", "MXFP4", "I4Z_32", "I4Z_128"};
+  constexpr const char* kNames[] = {"F32",  "BF16", "F8_E4M3", "F16",    "I8",    "Q8_0",   "Q4_0",    "Q5_0", "Q4_K",
+                                    "Q5_K", "Q6_K", "I4_32",   "I4_128", "MXFP4", "I4Z_32", "I4Z_128", "Q4_1", "Q5_1"};
   static_assert(std::size(kNames) == static_cast<size_t>(kLastDType) + 1);
   return kNames[static_cast<size_t>(type)];
 }

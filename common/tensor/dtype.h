@@ -26,8 +26,10 @@ enum class DType : uint32_t {
   kMXFP4 = 13,
   kI4Z32 = 14,
   kI4Z128 = 15,
+  kQ4_1 = 16,
+  kQ5_1 = 17,
 };
-inline constexpr DType kLastDType = DType::kI4Z128;
+inline constexpr DType kLastDType = DType::kQ5_1;
 
 constexpr bool IsBlockFormat(DType type) { return type >= DType::kQ8_0; }
 

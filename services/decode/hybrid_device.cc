@@ -41,9 +41,8 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
                                                                    model::RoutingRecorder* recorder) {
   std::unique_ptr<HybridDevice> hybrid(new HybridDevice());
   const weights::ModelSpec& spec = segment.spec();
-  if (spec.num_moe_layers() == 0) {
-    return absl::InvalidArgumentError("--device " + config.device +
-                                      ": the model has no routed experts for the CPU to compute; use none");
+  if (spec.num_moe_layers() == 0 && config.expert_cache_bytes > 0) {
+    return absl::InvalidArgumentError("--expert-cache-bytes: the model has no routed experts; use 0");
   }
   hybrid->overlap_ = config.overlap;
   MOE_ASSIGN_OR_RETURN(hybrid->weights_, model::BindWeights(segment));

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/process/flag_check.h"
+#include "common/process/server_options.h"
 
 namespace moestro::router {
 namespace {
@@ -25,11 +26,6 @@ absl::Status CheckExposure(const RouterConfig& config) {
 }
 
 }  // namespace
-
-bool IsLoopback(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host.starts_with("127.") || host == "[::1]" || host == "::1";
-}
 
 absl::Status ValidateRouterConfig(const RouterConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));

@@ -56,9 +56,6 @@ struct RouterConfig {
 // INVALID_ARGUMENT names the flag.
 absl::Status ValidateRouterConfig(const RouterConfig& config);
 
-// Whether only programs on this machine reach the address: "localhost", 127.x.x.x or [::1].
-bool IsLoopback(const std::string& address);
-
 // REQUIRES: `config` is valid.
 PathSettings PathSettingsOf(const RouterConfig& config);
 

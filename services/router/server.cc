@@ -18,6 +18,7 @@
 #include "common/access/tls_context.h"
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
+#include "common/process/server_options.h"
 #include "common/rpc/role_server.h"
 #include "common/telemetry/log.h"
 #include "services/router/access/access_control.h"

@@ -62,9 +62,12 @@ void See(const HttpRequest& request) {
   seen.push_back({head.method, head.path + (head.query.empty() ? "" : "?" + head.query), request.body.text});
 }
 
-// A target may have escapes, the server's name, or an empty query, which endpoints do not see.
+// A target may have escapes, the server's name, an empty query, or slashes and a "/v1" too much, which endpoints do not
+// see.
 bool IsSame(const ReadRequest& read, const ReadRequest& request) {
-  const bool is_plain = read.target.find_first_of("%?") == std::string::npos;
+  const std::string& target = read.target;
+  const bool is_plain = target.find_first_of("%?") == std::string::npos && target.find("//") == std::string::npos &&
+                        !target.ends_with('/');
   return read.method == request.method && read.body == request.body &&
          (!is_plain || read.target.ends_with(request.target) || request.target == "/");
 }

@@ -102,7 +102,8 @@ class Rfc9112Reader {
   }
 
   std::optional<ReadRequest> Next() {
-    const auto line = Line();
+    auto line = Line();
+    if (line && line->empty()) line = Line();  // one before the request line is ignored (2.2)
     if (!line) return std::nullopt;
     const size_t first = line->find(' '), last = line->rfind(' ');
     if (first == std::string_view::npos || first == last) return std::nullopt;

@@ -67,8 +67,7 @@ def run(command, environment, folder, **options):
 @pytest.mark.parametrize("group, session", [
     ("libraries", "openai"), ("libraries", "anthropic"), ("libraries", "litellm"), ("libraries", "litellm_proxy"),
     ("libraries", "langchain"), ("libraries", "pydantic_ai"), ("libraries", "outlines"), ("libraries", "guidance"),
-    pytest.param("libraries", "ollama", marks=pytest.mark.skip(reason="the node does not serve /api/*")),
-    ("instructor", "instructor"), ("agents", "agent_sdk")])
+    ("libraries", "ollama"), ("instructor", "instructor"), ("agents", "agent_sdk")])
 def test_session(group, session, environment, repo, tmp_path):
     """Slow: the first of each group installs it. Most of these libraries take seconds to load."""
     run([pypi.python(group), repo / f"tests/integration/clients/with_{session}.py"], environment, tmp_path)

@@ -165,6 +165,56 @@ def test_down_cleans_up_after_a_killed_supervisor(repo, bin_dir, tiny_model, tmp
     assert not list(run_dir.glob("*.pid")) and not list(run_dir.glob("*.sock*"))
 
 
+def test_addresses_are_those_of_the_settings(repo, bin_dir, tiny_model, tmp_path):
+    """Started by a relative path while CDPATH names folders with the same names."""
+    ports = {key: free_port() for key in ("grpc", "http", "decode")}
+    rest = consecutive_free_ports()
+    config, run_dir = tmp_path / "moestro.toml", tmp_path / "node"
+    config.write_text(f"""[weight_store]
+metrics-address = "127.0.0.1:{rest}"  # a comment
+[ router ]
+grpc-address = '127.0.0.1:{ports["grpc"]}'
+http-address = "localhost:{ports["http"]}"
+metrics-address="127.0.0.1:{rest + 1}"
+[prefill]
+metrics-address = "127.0.0.1:{rest + 2}"
+[decode]
+# metrics-address = "127.0.0.1:1"
+metrics-address = "127.0.0.1:{ports["decode"]}"
+""")
+    up = subprocess.run(["deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir, "--config", config],
+                        cwd=repo, env=os.environ | {"CDPATH": f"{repo}:/"}, capture_output=True, text=True, timeout=120)
+    try:
+        assert up.returncode == 0, up.stdout + up.stderr
+        assert f"ready grpc=127.0.0.1:{ports['grpc']} http=http://localhost:{ports['http']} " in up.stdout
+        seen = json.loads(subprocess.run([Path(bin_dir) / "moestro", "status", "--run-dir", run_dir, "--json"], check=True,
+                                         capture_output=True, text=True).stdout)
+        assert all(role["metrics"] for role in seen["roles"].values())
+        socket.create_connection(("localhost", ports["http"])).close()
+    finally:
+        subprocess.run([repo / "deploy/down", "--run-dir", run_dir], timeout=120)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("flag,key", [("--grpc-port", "grpc-address"), ("--http-port", "http-address"),
+                                      ("--metrics-port", "metrics-address")])
+def test_a_port_that_contradicts_the_settings_is_refused(repo, bin_dir, tmp_path, flag, key):
+    config = tmp_path / "moestro.toml"
+    config.write_text(f'[router]\n{key} = "0.0.0.0:7000"\n')
+    up = subprocess.run([repo / "deploy/up", "--no-build", "--run-dir", tmp_path / "node", "--config", config, flag, "7001"],
+                        capture_output=True, text=True, timeout=60)
+    assert up.returncode == 1 and flag in up.stderr and f'{key} = "0.0.0.0:7000" for router' in up.stderr
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("script", ["up", "down", "status"])
+def test_scripts_find_their_folder_through_a_link(repo, tmp_path, script):
+    (tmp_path / "again").symlink_to(repo / "deploy" / script)
+    (tmp_path / script).symlink_to("again")
+    shown = subprocess.run([tmp_path / script, "--help"], capture_output=True, text=True, timeout=60)
+    assert shown.returncode == 0 and f"usage: deploy/{script}" in shown.stdout, shown.stderr
+
+
 @pytest.mark.parametrize("taken_port", ["--grpc-port", "--http-port"])
 def test_up_says_which_port_is_taken(repo, bin_dir, tiny_model, tmp_path, taken_port):
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -44,6 +44,11 @@ class PackedBlockReader {
         return FromF16(Load16(h + 128 * t + 32 * b + 2 * q)) * (code - 8);
       case DType::kQ5_0:
         return FromF16(Load16(h + 128 * t + 32 * b + 2 * q)) * (code - 16);
+      case DType::kQ4_1:
+      case DType::kQ5_1: {
+        const uint8_t* line = h + 256 * t + 64 * b + 2 * q;
+        return FromF16(Load16(line)) * code - FromF16(Load16(line + 32));
+      }
       case DType::kI4G32:
         return FromBf16(Load16(h + 128 * t + 64 * (b / 2) + 4 * q + 2 * (b % 2))) * (code - 8);
       case DType::kI4G128:

@@ -11,13 +11,15 @@
 
 namespace moestro::testing {
 
-inline constexpr DType kBlockFormats[] = {DType::kQ8_0,  DType::kQ4_0,  DType::kQ5_0,  DType::kQ4K,
-                                          DType::kQ5K,   DType::kQ6K,   DType::kI4G32, DType::kI4G128,
-                                          DType::kMXFP4, DType::kI4Z32, DType::kI4Z128};
+inline constexpr DType kBlockFormats[] = {DType::kQ8_0,   DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,   DType::kQ5K,
+                                          DType::kQ6K,    DType::kI4G32, DType::kI4G128, DType::kMXFP4, DType::kI4Z32,
+                                          DType::kI4Z128, DType::kQ4_1,  DType::kQ5_1};
 
 // Where a block of a row has scales and mins of 16 bits; MXFP4 has a byte, and I4Z 32 bits.
 inline std::vector<int64_t> HalvesOf(DType type) {
   switch (type) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
     case DType::kQ4K:
     case DType::kQ5K:
       return {0, 2};

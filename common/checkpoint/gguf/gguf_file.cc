@@ -1,6 +1,7 @@
 #include "common/checkpoint/gguf/gguf_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -26,15 +28,18 @@ constexpr char kSplitNumber[] = "split.no";
 constexpr char kSplitCount[] = "split.count";
 constexpr char kSplitTensors[] = "split.tensors.count";
 
+bool IsGgufName(std::string_view path) {
+  return absl::EndsWithIgnoreCase(absl::string_view(path.data(), path.size()), kExtension.data());
+}
+
 // What "<prefix>-00002-of-00003.gguf" says.
 struct SplitName {
   std::string prefix;
+  std::string extension;
   int number = 1;  // from 1
   int count = 1;
 
-  std::string Path(int other) const {
-    return absl::StrFormat("%s-%05d-of-%05d%s", prefix, other, count, std::string(kExtension));
-  }
+  std::string Path(int other) const { return absl::StrFormat("%s-%05d-of-%05d%s", prefix, other, count, extension); }
 };
 std::optional<SplitName> ParseSplitName(const std::string& path) {
   constexpr size_t kDigits = 5;
@@ -45,7 +50,7 @@ std::optional<SplitName> ParseSplitName(const std::string& path) {
   const std::string number = path.substr(at + 1, kDigits), count = path.substr(at + kSuffix - kDigits, kDigits);
   if (path[at] != '-' || path.substr(at + 1 + kDigits, kOf.size()) != kOf) return std::nullopt;
   const auto digits = [](const std::string& text) { return text.find_first_not_of("0123456789") == std::string::npos; };
-  SplitName name{path.substr(0, at)};
+  SplitName name{path.substr(0, at), path.substr(path.size() - kExtension.size())};
   if (!digits(number) || !digits(count)) return std::nullopt;
   if (!absl::SimpleAtoi(number, &name.number) || !absl::SimpleAtoi(count, &name.count)) return std::nullopt;
   return name;
@@ -132,7 +137,15 @@ absl::Status CheckTensors(const GgufModel& model) {
 
 }  // namespace
 
-bool IsGgufName(std::string_view path) { return path.ends_with(kExtension); }
+bool IsGguf(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return false;
+  if (IsGgufName(path)) return true;
+  const absl::StatusOr<ReadOnlyFile> file = ReadOnlyFile::Open(path);
+  std::array<char, kGgufMagic.size()> first;
+  return file.ok() && file->ReadAt(0, first.data(), first.size()).ok() &&
+         std::string_view(first.data(), first.size()) == kGgufMagic;
+}
 
 std::string GgufModelName(const std::string& path) {
   const std::optional<SplitName> split = ParseSplitName(path);

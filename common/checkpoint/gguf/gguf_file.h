@@ -19,7 +19,9 @@ struct GgufModel {
   std::vector<TensorFile> files;  // in the order of the set; tensors have the names of the file
 };
 
-bool IsGgufName(std::string_view path);
+// Whether `path` is a file that ends in .gguf, in any case, or begins as GGUF files do: blobs of a store have names
+// without an end.
+bool IsGguf(const std::string& path);
 
 // The name of a model by its file: without directory, ".gguf" and "-00001-of-00003".
 std::string GgufModelName(const std::string& path);

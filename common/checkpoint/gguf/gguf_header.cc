@@ -18,7 +18,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are copied as they lie in the file");
 
-constexpr std::string_view kMagic = "GGUF";
 constexpr int64_t kReadBytes = int64_t{1} << 20;
 constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, a byte of name, type, a value
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, a byte of name, dimensions, one, type, offset
@@ -43,8 +42,8 @@ struct GgmlType {
 };
 constexpr GgmlType kGgmlTypes[] = {
     {0, "F32", 1, 4, DType::kF32},          {1, "F16", 1, 2, DType::kF16},
-    {2, "Q4_0", 32, 18, DType::kQ4_0},      {3, "Q4_1", 32, 20, std::nullopt},
-    {6, "Q5_0", 32, 22, DType::kQ5_0},      {7, "Q5_1", 32, 24, std::nullopt},
+    {2, "Q4_0", 32, 18, DType::kQ4_0},      {3, "Q4_1", 32, 20, DType::kQ4_1},
+    {6, "Q5_0", 32, 22, DType::kQ5_0},      {7, "Q5_1", 32, 24, DType::kQ5_1},
     {8, "Q8_0", 32, 34, DType::kQ8_0},      {9, "Q8_1", 32, 36, std::nullopt},
     {10, "Q2_K", 256, 84, std::nullopt},    {11, "Q3_K", 256, 110, std::nullopt},
     {12, "Q4_K", 256, 144, DType::kQ4K},    {13, "Q5_K", 256, 176, DType::kQ5K},
@@ -140,8 +139,8 @@ class Parser {
   }
 
   absl::Status ReadVersion() {
-    MOE_ASSIGN_OR_RETURN(const std::string_view magic, Take(kMagic.size(), "the magic number"));
-    if (magic != kMagic) return Wrong("does not begin with GGUF: this is no GGUF file");
+    MOE_ASSIGN_OR_RETURN(const std::string_view magic, Take(kGgufMagic.size(), "the magic number"));
+    if (magic != kGgufMagic) return Wrong("does not begin with GGUF: this is no GGUF file");
     MOE_ASSIGN_OR_RETURN(const uint32_t version, Number<uint32_t>("the version"));
     if (version == 2 || version == 3) return absl::OkStatus();
     if ((version & 0xffff) == 0) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
@@ -11,6 +12,8 @@
 #include "common/checkpoint/tensor_file.h"
 
 namespace moestro::checkpoint {
+
+inline constexpr std::string_view kGgufMagic = "GGUF";  // the first bytes of a file
 
 // Vocabularies make headers of some 20 MB. What a header may become in memory follows from both limits.
 inline constexpr int64_t kMaxGgufHeaderBytes = int64_t{64} << 20;

@@ -154,8 +154,10 @@ absl::StatusOr<json> GenerationConfig(const GgufMetadata& metadata) {
   if (sampling.Has("temp")) config["temperature"] = sampling.Number("temp");
   if (sampling.Has("top_k")) config["top_k"] = sampling.Int("top_k", -1, INT32_MAX);
   if (sampling.Has("top_p")) config["top_p"] = sampling.Number("top_p");
+  if (sampling.Has("min_p")) config["min_p"] = sampling.Number("min_p");
+  if (sampling.Has("penalty_repeat")) config["repetition_penalty"] = sampling.Number("penalty_repeat");
   MOE_RETURN_IF_ERROR(status);
-  for (const char* key : {"temperature", "top_k", "top_p"}) {
+  for (const char* key : {"temperature", "top_k", "top_p", "min_p"}) {
     if (config.contains(key)) config["do_sample"] = true;
   }
   return config;

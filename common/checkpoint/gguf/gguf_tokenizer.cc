@@ -58,28 +58,72 @@ constexpr std::string_view kDeepSeekV2[] = {
     R"([\x{4E00}-\x{9FA5}\x{0800}-\x{4E00}\x{AC00}-\x{D7FF}]+)",
     R"(\p{N})"};
 
+constexpr std::string_view kTekken[] = {
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view kSeedCoder[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+)"
+    R"(|\s+(?!\S)|\s+)"};
+constexpr std::string_view kDeepSeekCoder[] = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
+                                               R"([\x{4E00}-\x{9FA5}\x{0800}-\x{4E00}\x{AC00}-\x{D7FF}]+)", R"(\p{N})"};
+// Hangul; Chinese and Japanese punctuation; Bopomofo; Chinese and Japanese. Then words, as GPT-4o has them.
+constexpr std::string_view kYoutu[] = {
+    R"([\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+)"
+    R"(|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+)"
+    R"(|[\x{3105}-\x{312F}]+|[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)",
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view kEachDigit[] = {R"(\p{N})"};
+
 struct PreTokenizer {
-  std::string_view name;                       // tokenizer.ggml.pre
-  std::span<const std::string_view> patterns;  // empty: ByteLevel splits by GPT-2's
-  bool nfc = false;                            // text is normalized to Form C
-  bool ignore_merges = false;                  // a piece that is a token is not merged from its parts
+  std::string_view name;  // tokenizer.ggml.pre
+  std::span<const std::string_view> patterns = {};
+  bool then_gpt2 = false;      // ByteLevel splits what the patterns left by GPT-2's
+  bool nfc = false;            // text is normalized to Form C
+  bool ignore_merges = false;  // a piece that is a token is not merged from its parts
   bool begins_with_bos = false;
 };
 
+// The names that files of the served architectures carry. Several models share a name, and several names a way.
 // Tokenizers that were tiktoken's ignore merges, as tiktoken does.
 constexpr PreTokenizer kPreTokenizers[] = {
     {.name = "chatglm-bpe", .patterns = kCl100k, .ignore_merges = true},
+    {.name = "codeshell", .patterns = kEachDigit, .then_gpt2 = true},
+    {.name = "command-r", .patterns = kEachDigit, .then_gpt2 = true},
     {.name = "dbrx", .patterns = kCl100k, .ignore_merges = true},
+    {.name = "deepseek-coder", .patterns = kDeepSeekCoder},
     {.name = "deepseek-llm", .patterns = kDeepSeekV2},
+    {.name = "deepseek-r1-qwen", .patterns = kQwen2},
     {.name = "deepseek-v3", .patterns = kDeepSeekV3},
+    {.name = "falcon3", .patterns = kCl100k, .ignore_merges = true, .begins_with_bos = true},
+    {.name = "gigachat", .then_gpt2 = true},
     {.name = "glm4", .patterns = kCl100k, .ignore_merges = true},
-    {.name = "gpt-2", .patterns = {}},
+    {.name = "gpt-2", .then_gpt2 = true},
     {.name = "gpt-4o", .patterns = kO200k, .ignore_merges = true},
+    {.name = "joyai-llm", .patterns = kDeepSeekV3},
+    {.name = "kanana2", .patterns = kO200k, .ignore_merges = true},
     {.name = "llama-bpe", .patterns = kCl100k, .ignore_merges = true, .begins_with_bos = true},
     {.name = "llama-v3", .patterns = kCl100k, .ignore_merges = true, .begins_with_bos = true},
     {.name = "llama3", .patterns = kCl100k, .ignore_merges = true, .begins_with_bos = true},
+    {.name = "megrez", .patterns = kQwen2},
+    {.name = "mellum", .then_gpt2 = true},
+    {.name = "mellum2", .patterns = kEachDigit, .then_gpt2 = true},
+    {.name = "midm-2.0", .patterns = kCl100k, .ignore_merges = true, .begins_with_bos = true},
+    {.name = "minerva-7b", .patterns = kEachDigit, .then_gpt2 = true},
     {.name = "minimax-m2", .patterns = kO200k},
+    {.name = "pixtral", .patterns = kCl100k, .ignore_merges = true, .begins_with_bos = true},
     {.name = "qwen2", .patterns = kQwen2, .nfc = true},
+    {.name = "refact", .patterns = kEachDigit, .then_gpt2 = true},
+    {.name = "seed-coder", .patterns = kSeedCoder},
+    {.name = "smaug-bpe", .patterns = kCl100k},
+    {.name = "smollm", .patterns = kEachDigit, .then_gpt2 = true},
+    {.name = "solar-open", .patterns = kQwen2},
+    {.name = "starcoder", .patterns = kEachDigit, .then_gpt2 = true},
+    {.name = "tekken", .patterns = kTekken, .ignore_merges = true, .begins_with_bos = true},
+    {.name = "trillion", .then_gpt2 = true},
+    {.name = "youtu", .patterns = kYoutu, .ignore_merges = true},
 };
 // Published as ranks, which say more than the merges of the file.
 constexpr std::string_view kRanksPre = "kimi-k2";
@@ -143,7 +187,7 @@ absl::StatusOr<GgufTokenizer> ByteLevel(const GgufMetadata& metadata, const Gguf
                      {"invert", false}});
   }
   const json byte_level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", pre.patterns.empty()}};
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", pre.then_gpt2}};
   steps.push_back(byte_level);
   document["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
   document["decoder"] = byte_level;

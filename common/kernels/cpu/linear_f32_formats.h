@@ -91,6 +91,13 @@ static inline void ExpandScales(const uint8_t* header, float* scales, float* min
         Isa::Store(place(scales, j), scale);
         Isa::Store(place(mins, j), Isa::Mul(Isa::FromInts(reinterpret_cast<SignedWords>(words & kZeroOfI4Z)), scale));
       }
+    } else if constexpr (HasF16Scales(kType)) {
+      constexpr int64_t kBytes = kFormat.has_mins ? 64 : 32;  // of a sub-block of a tile
+      for (int64_t j = 0; j < 4; ++j) {
+        const uint8_t* halves = header + (tile * 4 + j) * kBytes + lane * 2;
+        Isa::Store(place(scales, j), Isa::FromF16(halves));
+        if constexpr (kFormat.has_mins) Isa::Store(place(mins, j), Isa::FromF16(halves + 32));
+      }
     } else if constexpr (kFormat.has_mins) {
       const uint8_t* lines = header + tile * 4 * 64;
       const typename Isa::Vector d = Isa::FromF16(lines + lane * 2), dmin = Isa::FromF16(lines + 32 + lane * 2);
@@ -105,15 +112,14 @@ static inline void ExpandScales(const uint8_t* header, float* scales, float* min
         Isa::Store(place(scales, j), Isa::Mul(code(scale_codes[j / 4], j % 4), d));
         Isa::Store(place(mins, j), Isa::Mul(code(min_codes[j / 4], j % 4), dmin));
       }
-    } else if constexpr (kType == DType::kQ6K) {
+    } else {
+      static_assert(kType == DType::kQ6K);
       const typename Isa::Vector d = Isa::FromF16(header + v * Isa::kLanes * 2);
       for (int j = 0; j < 16; ++j) {
         const Words codes = Isa::LoadWords(header + 128 + (tile * 4 + j / 4) * 64 + lane * 4);
         const auto code = reinterpret_cast<SignedWords>(codes << (24 - j % 4 * 8)) >> 24;
         Isa::Store(place(scales, j), Isa::Mul(Isa::FromInts(code), d));
       }
-    } else {  // Q8_0, Q4_0, Q5_0
-      for (int j = 0; j < 4; ++j) Isa::Store(place(scales, j), Isa::FromF16(header + tile * 128 + j * 32 + lane * 2));
     }
   }
 }
@@ -141,30 +147,7 @@ static inline void AddFormatBlocks(const PackedMatrix& w, const uint16_t* x, int
 template <typename Isa>
 static inline void AddFormat(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, int64_t row,
                              F32Scratch& scratch) {
-  switch (w.dtype) {
-    case DType::kQ8_0:
-      return AddFormatBlocks<Isa, DType::kQ8_0>(w, x, x_stride, tokens, row, scratch);
-    case DType::kQ4_0:
-      return AddFormatBlocks<Isa, DType::kQ4_0>(w, x, x_stride, tokens, row, scratch);
-    case DType::kQ5_0:
-      return AddFormatBlocks<Isa, DType::kQ5_0>(w, x, x_stride, tokens, row, scratch);
-    case DType::kQ4K:
-      return AddFormatBlocks<Isa, DType::kQ4K>(w, x, x_stride, tokens, row, scratch);
-    case DType::kQ5K:
-      return AddFormatBlocks<Isa, DType::kQ5K>(w, x, x_stride, tokens, row, scratch);
-    case DType::kQ6K:
-      return AddFormatBlocks<Isa, DType::kQ6K>(w, x, x_stride, tokens, row, scratch);
-    case DType::kI4G32:
-      return AddFormatBlocks<Isa, DType::kI4G32>(w, x, x_stride, tokens, row, scratch);
-    case DType::kI4G128:
-      return AddFormatBlocks<Isa, DType::kI4G128>(w, x, x_stride, tokens, row, scratch);
-    case DType::kI4Z32:
-      return AddFormatBlocks<Isa, DType::kI4Z32>(w, x, x_stride, tokens, row, scratch);
-    case DType::kI4Z128:
-      return AddFormatBlocks<Isa, DType::kI4Z128>(w, x, x_stride, tokens, row, scratch);
-    default:
-      return AddFormatBlocks<Isa, DType::kMXFP4>(w, x, x_stride, tokens, row, scratch);
-  }
+  WithFormat(w.dtype, [&]<DType kType>() { AddFormatBlocks<Isa, kType>(w, x, x_stride, tokens, row, scratch); });
 }
 
 }  // namespace moestro::linear_f32

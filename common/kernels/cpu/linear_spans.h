@@ -241,35 +241,6 @@ static void LinearOf(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, 
   }
 }
 
-// Calls f(type as a template argument of its operator()). REQUIRES: IsBlockFormat(type).
-template <typename F>
-[[gnu::always_inline]] static inline void WithFormat(DType type, F f) {
-  switch (type) {
-    case DType::kQ8_0:
-      return f.template operator()<DType::kQ8_0>();
-    case DType::kQ4_0:
-      return f.template operator()<DType::kQ4_0>();
-    case DType::kQ5_0:
-      return f.template operator()<DType::kQ5_0>();
-    case DType::kQ4K:
-      return f.template operator()<DType::kQ4K>();
-    case DType::kQ5K:
-      return f.template operator()<DType::kQ5K>();
-    case DType::kQ6K:
-      return f.template operator()<DType::kQ6K>();
-    case DType::kI4G32:
-      return f.template operator()<DType::kI4G32>();
-    case DType::kI4G128:
-      return f.template operator()<DType::kI4G128>();
-    case DType::kI4Z32:
-      return f.template operator()<DType::kI4Z32>();
-    case DType::kI4Z128:
-      return f.template operator()<DType::kI4Z128>();
-    default:
-      return f.template operator()<DType::kMXFP4>();
-  }
-}
-
 // `tokens` coded rows, x_stride bytes apart.
 template <typename Isa>
 static inline void Linear(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y,

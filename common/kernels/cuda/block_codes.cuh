@@ -29,6 +29,7 @@ struct BlockConstants {
   static constexpr int kPackedBytes = static_cast<int>(FormatOf(kType).packed_block_bytes());
   static constexpr bool kHasMins = FormatOf(kType).has_mins;
   static constexpr bool kHasZeroPoints = HasZeroPoints(kType);
+  static constexpr bool kHasF16Scales = HasF16Scales(kType);
   static constexpr uint32_t kMinus = 0xc300u | static_cast<uint32_t>(ZeroPoint(kType));  // -(128 + zero point), BF16
 };
 
@@ -76,10 +77,17 @@ template <DType kType>
 __device__ __forceinline__ RowScales LoadScales(const uint8_t* header, int quad, int sub) {
   const int tile = quad / 4, in_tile = quad % 4;
   RowScales scales;
-  if constexpr (kType == DType::kQ8_0 || kType == DType::kQ4_0 || kType == DType::kQ5_0) {
-    const uint2 halves = Load<uint2>(header + tile * 128 + sub * 32 + in_tile * 8);
+  if constexpr (BlockConstants<kType>::kHasF16Scales) {
+    constexpr int kBytes = BlockConstants<kType>::kHasMins ? 64 : 32;  // of a sub-block of a tile
+    const uint8_t* const of_rows = header + (tile * 4 + sub) * kBytes + in_tile * 8;
+    const uint2 halves = Load<uint2>(of_rows);
 #pragma unroll
     for (int i = 0; i < 4; ++i) scales.scale[i] = F16ToFloat(Half(halves, i));
+    if constexpr (BlockConstants<kType>::kHasMins) {
+      const uint2 mins = Load<uint2>(of_rows + 32);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scales.minus_min[i] = -F16ToFloat(Half(mins, i));
+    }
   } else if constexpr (kType == DType::kI4G32) {
     const uint4 words = Load<uint4>(header + tile * 128 + sub / 2 * 64 + in_tile * 16);
 #pragma unroll

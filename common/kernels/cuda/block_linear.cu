@@ -178,33 +178,8 @@ LaunchResult LaunchType(const LinearParams& p, bool gate_up, int tile_tokens, St
 
 LaunchResult LaunchBlockLinear(const LinearParams& params, bool gate_up, int tile_tokens, Stream stream) {
   const DType type = params.shape.dtype;
-  if (params.shape.cols % FormatOf(type).row_block != 0) return {kInvalidArgument};
-  switch (type) {
-    case DType::kQ8_0:
-      return LaunchType<DType::kQ8_0>(params, gate_up, tile_tokens, stream);
-    case DType::kQ4_0:
-      return LaunchType<DType::kQ4_0>(params, gate_up, tile_tokens, stream);
-    case DType::kQ5_0:
-      return LaunchType<DType::kQ5_0>(params, gate_up, tile_tokens, stream);
-    case DType::kQ4K:
-      return LaunchType<DType::kQ4K>(params, gate_up, tile_tokens, stream);
-    case DType::kQ5K:
-      return LaunchType<DType::kQ5K>(params, gate_up, tile_tokens, stream);
-    case DType::kQ6K:
-      return LaunchType<DType::kQ6K>(params, gate_up, tile_tokens, stream);
-    case DType::kI4G32:
-      return LaunchType<DType::kI4G32>(params, gate_up, tile_tokens, stream);
-    case DType::kI4G128:
-      return LaunchType<DType::kI4G128>(params, gate_up, tile_tokens, stream);
-    case DType::kMXFP4:
-      return LaunchType<DType::kMXFP4>(params, gate_up, tile_tokens, stream);
-    case DType::kI4Z32:
-      return LaunchType<DType::kI4Z32>(params, gate_up, tile_tokens, stream);
-    case DType::kI4Z128:
-      return LaunchType<DType::kI4Z128>(params, gate_up, tile_tokens, stream);
-    default:
-      return {kInvalidArgument};
-  }
+  if (!IsBlockFormat(type) || params.shape.cols % FormatOf(type).row_block != 0) return {kInvalidArgument};
+  return WithFormat(type, [&]<DType kType>() { return LaunchType<kType>(params, gate_up, tile_tokens, stream); });
 }
 
 }  // namespace moestro::cuda

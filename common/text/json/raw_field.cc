@@ -1,5 +1,7 @@
 #include "common/text/json/raw_field.h"
 
+#include <nlohmann/json.hpp>
+
 namespace moestro::text {
 namespace {
 
@@ -37,16 +39,23 @@ size_t ValueEnd(std::string_view text, size_t at) {
   return at;
 }
 
+// Whether a key, as it was written with its quotes, is this one. Escapes may write any character.
+bool IsKey(std::string_view written, std::string_view key) {
+  if (written.find('\\') == std::string_view::npos) return written.substr(1, written.size() - 2) == key;
+  const nlohmann::json name = nlohmann::json::parse(written, nullptr, /*allow_exceptions=*/false);
+  return name.is_string() && name.get_ref<const std::string&>() == key;
+}
+
 }  // namespace
 
 std::string_view RawField(std::string_view text, std::string_view key) {
   size_t at = SkipSpace(text, 0) + 1;  // behind the brace
   while ((at = SkipSpace(text, at)) < text.size() && text[at] == '"') {
     const size_t name_end = StringEnd(text, at);
-    const std::string_view name = text.substr(at + 1, name_end - at - 2);
+    const std::string_view name = text.substr(at, name_end - at);
     const size_t value = SkipSpace(text, SkipSpace(text, name_end) + 1);  // behind the colon
     const size_t end = ValueEnd(text, value);
-    if (name == key) return text.substr(value, end - value);
+    if (IsKey(name, key)) return text.substr(value, end - value);
     at = SkipSpace(text, end) + 1;  // behind the comma
   }
   return {};

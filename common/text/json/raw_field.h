@@ -6,8 +6,7 @@
 
 namespace moestro::text {
 
-// Of the object in `text`, which must be valid JSON, the value of `key`; empty if it has no such field, or writes the
-// key with escapes.
+// Of the object in `text`, which must be valid JSON, the value of `key`; empty if it has no such field.
 std::string_view RawField(std::string_view text, std::string_view key);
 
 // The value that `text` begins with, up to its last byte; of malformed JSON any part of the text.

@@ -11,9 +11,10 @@
 namespace moestro::bench {
 
 // All types of weights that `linear` computes. The first two are measured in all shapes.
-inline constexpr DType kWeightTypes[] = {DType::kF8E4M3, DType::kBF16,  DType::kF16,   DType::kQ8_0,  DType::kQ4_0,
-                                         DType::kQ5_0,   DType::kQ4K,   DType::kQ5K,   DType::kQ6K,   DType::kI4G32,
-                                         DType::kI4G128, DType::kMXFP4, DType::kI4Z32, DType::kI4Z128};
+inline constexpr DType kWeightTypes[] = {DType::kF8E4M3, DType::kBF16,   DType::kF16,    DType::kQ8_0,
+                                         DType::kQ4_0,   DType::kQ5_0,   DType::kQ4K,    DType::kQ5K,
+                                         DType::kQ6K,    DType::kI4G32,  DType::kI4G128, DType::kMXFP4,
+                                         DType::kI4Z32,  DType::kI4Z128, DType::kQ4_1,   DType::kQ5_1};
 // As a row's name begins; in lower case, as a benchmark's.
 std::string WeightsName(DType dtype);
 // Scales of a linear layer's weights; empty for types without.

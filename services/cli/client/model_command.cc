@@ -36,6 +36,8 @@ absl::Status ShowModel(const ModelFlags& flags) {
                {"default_temperature", model.default_temperature()},
                {"default_top_p", model.default_top_p()},
                {"default_top_k", model.default_top_k()},
+               {"default_min_p", model.default_min_p()},
+               {"default_repetition_penalty", model.default_repetition_penalty()},
                {"bos_token", model.bos_token()},
                {"eos_token", model.eos_token()},
                {"version", model.version()}},

@@ -274,7 +274,7 @@ struct Named {
 absl::StatusOr<Named> Find(const std::string& model) {
   std::error_code error;
   const bool is_file = std::filesystem::exists(model, error) && !std::filesystem::is_directory(model, error);
-  if (is_file && !checkpoint::IsGgufName(model)) {
+  if (is_file && !checkpoint::IsGguf(model)) {
     MOE_ASSIGN_OR_RETURN(std::string config, ReadFile(model));
     return Named{.config = std::move(config)};
   }
@@ -289,7 +289,7 @@ absl::StatusOr<Named> Find(const std::string& model) {
 
 absl::StatusOr<weights::ModelSpec> ReadModelSpec(const std::string& model) {
   MOE_ASSIGN_OR_RETURN(Named named, Find(model));
-  if (checkpoint::IsGgufName(named.path)) {
+  if (checkpoint::IsGguf(named.path)) {
     MOE_ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(named.path));
     named.config = checkpoint.documents().config_json;
   } else if (!named.path.empty()) {

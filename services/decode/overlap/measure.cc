@@ -84,6 +84,9 @@ class Measurement {
 }  // namespace
 
 absl::StatusOr<CostModel> MeasureCosts(HybridForward& forward, int64_t most_rows) {
+  const weights::ModelSpec& spec = forward.spec();
+  // The device computes all layers of a model without experts: a second batch would have nothing to wait for.
+  if (spec.num_moe_layers() == 0) return CostModel({{.rows = 1, .times = {}}}, 0);
   std::vector<CostModel::Point> points;
   for (int64_t rows = 1;; rows = std::min(2 * rows, most_rows)) {
     Measurement measurement(forward, rows);
@@ -91,7 +94,6 @@ absl::StatusOr<CostModel> MeasureCosts(HybridForward& forward, int64_t most_rows
     points.push_back({rows, times});
     if (rows == most_rows) break;
   }
-  const weights::ModelSpec& spec = forward.spec();
   return CostModel(std::move(points), spec.num_moe_layers(), forward.lane(0).hands_over());
 }
 

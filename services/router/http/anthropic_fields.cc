@@ -22,8 +22,6 @@ using text::JsonFields;
 
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 bool IsText(const JsonFields& owner, const char* key) { return owner.Has(key) && owner.object()[key].is_string(); }
 
 // Calls `read(fields of the block, its type)` for each block of a content that is no text.
@@ -83,14 +81,19 @@ void ReadUser(JsonFields& message, text::Chat* chat) {
   if (has_words) chat->messages.push_back({.role = "user", .content = std::move(words)});
 }
 
-void ReadAssistant(JsonFields& message, text::Chat* chat) {
+// `written`: the text of the message in the body. What a call was given stays as it was written, because the model
+// reads its keys in that order.
+void ReadAssistant(JsonFields& message, std::string_view written, text::Chat* chat) {
   text::ChatMessage taken{.role = "assistant", .content = ""};
   if (IsText(message, "content")) {
     taken.content = message.StringOr("content", "");
     chat->messages.push_back(std::move(taken));
     return;
   }
+  const std::vector<std::string_view> blocks = text::RawElements(text::RawField(written, "content"));
+  auto next = blocks.begin();
   ReadBlocks(message, "content", [&](JsonFields& block, const std::string& type) {
+    const std::string_view block_text = *next++;
     if (HoldsText(type)) {
       taken.content += ReadTextBlock(block);
     } else if (type == "thinking") {
@@ -98,7 +101,7 @@ void ReadAssistant(JsonFields& message, text::Chat* chat) {
     } else if (type == "tool_use" || type == "mcp_tool_use") {
       text::ToolCall call{.id = block.StringOr("id", ""), .name = block.StringOr("name", "")};
       if (call.name.empty()) return block.Fail("name", "missing");
-      call.arguments = block.Sub("input").object().dump();
+      if (!block.Sub("input").object().empty()) call.arguments = text::RawField(block_text, "input");
       taken.tool_calls.push_back(std::move(call));
     } else if (type == "mcp_tool_result") {  // the client's server ran it within the turn
       chat->messages.push_back(std::exchange(taken, {.role = "assistant", .content = ""}));
@@ -111,17 +114,20 @@ void ReadAssistant(JsonFields& message, text::Chat* chat) {
   chat->messages.push_back(std::move(taken));
 }
 
-void ReadMessages(JsonFields& fields, text::Chat* chat) {
+void ReadMessages(JsonFields& fields, std::string_view body, text::Chat* chat) {
   if (!fields.Has("messages") || fields.object()["messages"].empty()) {
     return fields.Fail("messages", "must be a list with a message at least");
   }
+  const std::vector<std::string_view> written = text::RawElements(text::RawField(body, "messages"));
+  auto next = written.begin();
   fields.ForEach("messages", [&](JsonFields& message) {
+    const std::string_view message_text = *next++;
     if (!message.Has("content")) return message.Fail("content", "missing");
     const std::string role = message.StringOr("role", "");
     if (role == "user") {
       ReadUser(message, chat);
     } else if (role == "assistant") {
-      ReadAssistant(message, chat);
+      ReadAssistant(message, message_text, chat);
     } else if (role == "system") {
       chat->messages.push_back({.role = "system", .content = ReadTexts(message, "content")});
     } else {
@@ -144,19 +150,19 @@ std::string ReadTools(const json& request, std::string_view body, JsonFields& fi
     tool.Sub("input_schema");
   });
   if (!fields.ok() || !fields.Has("tools")) return {};
-  const std::string_view written = text::RawField(body, "tools");
-  const OrderedJson tools = written.empty() ? OrderedJson(request["tools"]) : OrderedJson::parse(written);
-  OrderedJson functions = OrderedJson::array();
+  const std::vector<std::string_view> tools = text::RawElements(text::RawField(body, "tools"));
+  std::string functions;
   for (size_t i = 0; i < tools.size(); ++i) {
     if (!offered.Has(request["tools"][i])) continue;
-    const OrderedJson& tool = tools[i];
-    OrderedJson function = {{"name", tool["name"]}};
-    function["description"] = tool.value("description", OrderedJson(""));
-    function["parameters"] = tool["input_schema"];
-    if (tool.contains("strict")) function["strict"] = tool["strict"];
-    functions.push_back({{"type", "function"}, {"function", std::move(function)}});
+    const auto field = [&](const char* key) { return text::RawField(tools[i], key); };
+    const std::string_view description = field("description").empty() ? R"("")" : field("description");
+    absl::StrAppend(&functions, functions.empty() ? "[" : ", ", R"({"type": "function", "function": {"name": )",
+                    std::string(field("name")), R"(, "description": )", std::string(description), R"(, "parameters": )",
+                    std::string(field("input_schema")));
+    if (!field("strict").empty()) absl::StrAppend(&functions, R"(, "strict": )", std::string(field("strict")));
+    functions += "}}";
   }
-  return functions.empty() ? "" : functions.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return functions.empty() ? "" : functions + "]";
 }
 
 // What the answer must be: {"format": {"type": "json_schema", "schema"}}. Before output_config it was output_format.
@@ -170,14 +176,14 @@ void ReadOutputFormat(JsonFields& fields, std::string_view body, GenerateInput& 
   const std::string_view written = text::RawField(is_older ? body : text::RawField(body, "output_config"), key);
   const std::string_view schema = text::RawField(written, "schema");
   CheckSchema(format);
-  input.constraint = {.kind = Constraint::Kind::kJsonSchema, .text = std::string(schema)};
-  input.constraint_field = is_older ? "output_format.schema" : "output_config.format.schema";
+  SetConstraint(owner, key, {.kind = Constraint::Kind::kJsonSchema, .text = std::string(schema)},
+                is_older ? "output_format.schema" : "output_config.format.schema", input);
 }
 
 // Anthropic's fields, and those of OpenAI's API that it does not have, such as seed.
 GenerateInput ReadSampling(const json& request, std::string_view body, JsonFields& fields) {
   GenerateInput input = ReadGenerateFields(fields, body);
-  input.max_tokens = static_cast<uint32_t>(fields.Int("max_tokens", 1, UINT32_MAX));
+  if (!fields.Has("max_tokens")) fields.Fail("max_tokens", "missing");
   ReadOutputFormat(fields, body, input);
   if (!fields.Has("stop_sequences")) return input;
   const json& stops = request["stop_sequences"];
@@ -230,7 +236,7 @@ absl::StatusOr<text::Chat> ReadAnthropicChat(const json& request, std::string_vi
   if (std::string system = ReadTexts(fields, "system"); !system.empty()) {
     chat.messages.push_back({.role = "system", .content = std::move(system)});
   }
-  ReadMessages(fields, &chat);
+  ReadMessages(fields, body, &chat);
   chat.tools = ReadTools(request, body, fields);
   if (ReadAnthropicToolChoice(fields).none) chat.tools.clear();
   // Templates know one name or the other.

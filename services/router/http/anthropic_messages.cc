@@ -252,13 +252,13 @@ absl::Status AnswerCountTokens(const HttpApi& api, HttpRequest& http, Response& 
 }  // namespace
 
 absl::Status HandleMessages(const HttpApi& api, HttpRequest& request, Response& response) {
-  const absl::Status status = AnswerMessages(api, request, response);
+  const absl::Status status = InWordsOf(Api::kMessages, AnswerMessages(api, request, response));
   if (!status.ok() && response.begun()) response.Write(Event(ErrorObject(status))).IgnoreError();
   return SendError(status, response);
 }
 
 absl::Status HandleCountTokens(const HttpApi& api, HttpRequest& request, Response& response) {
-  return SendError(AnswerCountTokens(api, request, response), response);
+  return SendError(InWordsOf(Api::kMessages, AnswerCountTokens(api, request, response)), response);
 }
 
 }  // namespace moestro::router

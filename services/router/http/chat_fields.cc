@@ -25,20 +25,20 @@ std::string ReadName(JsonFields& owner) {
   return name;
 }
 
-std::vector<text::ToolCall> ReadToolCalls(JsonFields& message) {
+std::vector<text::ToolCall> ReadToolCalls(JsonFields& message, std::string_view written) {
   std::vector<text::ToolCall> calls;
-  const auto add = [&calls](std::string id, JsonFields& function) {
+  const auto add = [&calls](std::string id, JsonFields& function, std::string_view text) {
     text::ToolCall& call = calls.emplace_back();
     call.id = std::move(id);
     call.name = function.StringOr("name", "");  // a model may have left it empty
-    // OpenAI has a text here. Some clients send the object itself.
-    const bool is_object = function.Has("arguments") && function.object()["arguments"].is_object();
-    call.arguments = is_object ? function.object()["arguments"].dump() : function.StringOr("arguments", "");
+    call.arguments = ReadArguments(function, text);
   };
   if (!message.Has("tool_calls") && message.Has("function_call")) {  // the form before tools: it has no ids
     JsonFields function = message.Sub("function_call");
-    add("", function);
+    add("", function, text::RawField(written, "function_call"));
   }
+  if (!message.Has("tool_calls")) return calls;
+  const std::vector<std::string_view> texts = text::RawElements(text::RawField(written, "tool_calls"));
   message.ForEach("tool_calls", [&](JsonFields& call) {
     if (call.StringOr("type", "") == "custom") {  // its argument is a text
       JsonFields custom = call.Sub("custom");
@@ -48,7 +48,7 @@ std::vector<text::ToolCall> ReadToolCalls(JsonFields& message) {
       return;
     }
     JsonFields function = call.Sub("function");
-    add(call.StringOr("id", ""), function);
+    add(call.StringOr("id", ""), function, text::RawField(texts[calls.size()], "function"));
   });
   return calls;
 }
@@ -72,15 +72,21 @@ void NameCalls(std::vector<text::ChatMessage>& messages) {
 }
 
 // Variables of the template.
-std::string ReadFlags(JsonFields& fields) {
-  json flags = fields.Sub("chat_template_kwargs").object();
+std::string ReadFlags(JsonFields& fields, std::string_view body) {
+  const json& given = fields.Sub("chat_template_kwargs").object();
+  std::string flags(given.empty() ? "" : text::RawField(body, "chat_template_kwargs"));
+  const auto add = [&](const char* name, const json& value) {
+    if (given.contains(name)) return;
+    const std::string member = json{{name, value}}.dump();
+    flags = flags.empty() ? member : absl::StrCat(flags.substr(0, flags.size() - 1), ", ", member.substr(1));
+  };
   if (fields.Has("reasoning_effort")) {
     const std::string effort = fields.StringOr("reasoning_effort", "");
-    if (!flags.contains("reasoning_effort")) flags["reasoning_effort"] = effort;
+    add("reasoning_effort", effort);
     // What templates of models that think or not have for "none".
-    if (effort == "none" && !flags.contains("enable_thinking")) flags["enable_thinking"] = false;
+    if (effort == "none") add("enable_thinking", false);
   }
-  return flags.empty() ? "" : flags.dump();
+  return flags;
 }
 
 // Chat completions have {"function": {"name"}}, responses the name itself.
@@ -118,9 +124,7 @@ std::string ReadTools(JsonFields& fields, std::string_view body) {
   });
   if (!fields.ok() || !fields.Has("tools")) return {};
   const json& tools = fields.object()["tools"];
-  const std::string dumped = tools.dump();
-  const std::string_view written = text::RawField(body, "tools");
-  const std::vector<std::string_view> all = text::RawElements(written.empty() ? dumped : written);
+  const std::vector<std::string_view> all = text::RawElements(text::RawField(body, "tools"));
   std::string kept;
   for (size_t i = 0; i < all.size(); ++i) {
     if (offered.Has(tools[i])) absl::StrAppend(&kept, kept.empty() ? "[" : ", ", std::string(all[i]));
@@ -131,10 +135,8 @@ std::string ReadTools(JsonFields& fields, std::string_view body) {
 std::string ReadFunctions(JsonFields& fields, std::string_view body) {
   fields.ForEach("functions", CheckFunction);
   if (!fields.ok() || !fields.Has("functions")) return {};
-  const std::string dumped = fields.object()["functions"].dump();
-  const std::string_view written = text::RawField(body, "functions");
   std::string tools;
-  for (const std::string_view function : text::RawElements(written.empty() ? dumped : written)) {
+  for (const std::string_view function : text::RawElements(text::RawField(body, "functions"))) {
     absl::StrAppend(&tools, tools.empty() ? "[" : ", ", R"({"type": "function", "function": )", std::string(function),
                     "}");
   }
@@ -170,6 +172,12 @@ std::string ReadContent(JsonFields& message, const char* key) {
   return joined;
 }
 
+std::string ReadArguments(JsonFields& owner, std::string_view written) {
+  constexpr char kKey[] = "arguments";
+  if (owner.Has(kKey) && owner.object()[kKey].is_object()) return std::string(text::RawField(written, kKey));
+  return owner.StringOr(kKey, "");
+}
+
 void CheckFunction(JsonFields& function) {
   ReadName(function);
   function.StringOr("description", "");
@@ -177,7 +185,7 @@ void CheckFunction(JsonFields& function) {
   function.BoolOr("strict", false);
 }
 
-text::ChatMessage ReadMessage(JsonFields& message) {
+text::ChatMessage ReadMessage(JsonFields& message, std::string_view written) {
   std::string role = message.StringOr("role", "");
   if (role.empty()) message.Fail("role", "missing");
   // Other names of OpenAI's API for roles that templates know.
@@ -185,7 +193,7 @@ text::ChatMessage ReadMessage(JsonFields& message) {
   if (role == "function") role = "tool";
   text::ChatMessage taken{.role = std::move(role),
                           .content = ReadContent(message, "content"),
-                          .tool_calls = ReadToolCalls(message),
+                          .tool_calls = ReadToolCalls(message, written),
                           .tool_call_id = message.StringOr("tool_call_id", ""),
                           .name = message.StringOr("name", "")};
   taken.content += message.StringOr("refusal", "");  // what it said instead
@@ -244,11 +252,14 @@ absl::StatusOr<text::Chat> ReadChat(const json& request, std::string_view body) 
   RefuseFields(Api::kChat, fields);
   text::Chat chat;
   if (!fields.Has("messages")) fields.Fail("messages", "missing");
-  fields.ForEach("messages", [&](JsonFields& message) { chat.messages.push_back(ReadMessage(message)); });
+  const std::vector<std::string_view> written = text::RawElements(text::RawField(body, "messages"));
+  fields.ForEach("messages", [&](JsonFields& message) {
+    chat.messages.push_back(ReadMessage(message, written[chat.messages.size()]));
+  });
   NameCalls(chat.messages);
   chat.tools = HasFunctions(fields) ? ReadFunctions(fields, body) : ReadTools(fields, body);
   if (ReadChatToolChoice(fields).none) chat.tools.clear();
-  chat.template_flags = ReadFlags(fields);
+  chat.template_flags = ReadFlags(fields, body);
   MOE_RETURN_IF_ERROR(status);
   return chat;
 }

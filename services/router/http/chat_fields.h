@@ -22,8 +22,12 @@ struct ToolChoice {
 };
 
 // One message, and a content: a text, or a list of parts, which hold texts (RefuseFields has seen to the types).
-text::ChatMessage ReadMessage(text::JsonFields& message);
+// `written`: the text of the message in the body.
+text::ChatMessage ReadMessage(text::JsonFields& message, std::string_view written);
 std::string ReadContent(text::JsonFields& message, const char* key);
+// The arguments of a call in `owner`, whose text is `written`. OpenAI has a text there. Some clients send the object
+// itself: it stays as it was written, because a model reads its keys in that order.
+std::string ReadArguments(text::JsonFields& owner, std::string_view written);
 // name, description, parameters and strict of a function that a model may call: their types.
 void CheckFunction(text::JsonFields& function);
 
@@ -32,8 +36,8 @@ ToolChoice ReadToolChoice(text::JsonFields& fields);
 // The same of chat completions, which may have function_call and functions instead.
 ToolChoice ReadChatToolChoice(text::JsonFields& fields);
 
-// messages, tools or functions, chat_template_kwargs and reasoning_effort of a request. `body`: its text, of which the
-// tools are taken as they were written, because a model reads them in that order. INVALID_ARGUMENT names the field,
+// messages, tools or functions, chat_template_kwargs and reasoning_effort of a request. `body`: its text, of which
+// objects are taken as they were written, because a model reads them in that order. INVALID_ARGUMENT names the field,
 // UNIMPLEMENTED one that RefuseFields refuses.
 absl::StatusOr<text::Chat> ReadChat(const nlohmann::json& request, std::string_view body);
 

@@ -58,6 +58,7 @@ absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, Generat
   request.tools = chat.tools;
   request.several_calls = choice.several;
   request.as_function_call = choice.as_function_call;
+  request.lost_tags = !choice.forced && choice.names.empty() && !HasStrictTool(chat.tools);
   const OutputFormat& format = model.text->output_format();
   const bool is_bound = input.constraint.kind != Constraint::Kind::kNone;
   const bool may_call = !chat.tools.empty() && CanLeaveCallsOpen(format);
@@ -116,7 +117,8 @@ std::unique_ptr<OutputParser> NewOutputParser(const ChatRequest& request, const 
                                                  .parse_tools = !request.tools.empty(),
                                                  .tools = request.tools,
                                                  .id_seed = id_seed,
-                                                 .several_calls = request.several_calls});
+                                                 .several_calls = request.several_calls,
+                                                 .lost_tags = request.lost_tags});
 }
 
 }  // namespace moestro::router

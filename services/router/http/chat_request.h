@@ -36,6 +36,7 @@ struct ChatRequest {
   ToolOrigins origins = {};
   bool several_calls = true;      // false: the client gets the first only
   bool as_function_call = false;  // the answer has a call in the form before tools
+  bool lost_tags = true;          // calls count without their tags: no grammar binds them
   bool reasoning_open = false;    // the prompt ends where the model reasons
   bool continues = false;         // the last message, of the assistant, is the beginning of the answer
   // Fields that an answer repeats, as they were written.

@@ -1,12 +1,14 @@
 #include "services/router/http/connection.h"
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -14,8 +16,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/exceptions.h"
 #include "common/telemetry/log.h"
+#include "common/text/json/surrogates.h"
 #include "services/router/http/errors.h"
 #include "services/router/http/framing.h"
 #include "services/router/metrics.h"
@@ -61,6 +66,22 @@ std::optional<ClientCall::Deadline> DeadlineOf(std::string_view timeout) {
   if (seconds > kYear) return ClientCall::Deadline();
   return std::chrono::steady_clock::now() +
          std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+constexpr size_t kMostRequestIdBytes = 128;
+
+// Whether a client's own name of a request is fit for a header and a log.
+bool IsRequestId(std::string_view id) {
+  return !id.empty() && id.size() <= kMostRequestIdBytes && std::ranges::all_of(id, [](unsigned char c) {
+    return absl::ascii_isalnum(c) || std::string_view("._:-").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+// Another one for each request of this process, and of those before and beside it. Used by the event loops' threads.
+std::string NewRequestId() {
+  static const uint64_t start = std::random_device()() | uint64_t{std::random_device()()} << 32;
+  static std::atomic<uint64_t> count{0};
+  return absl::StrCat("req_", absl::Hex(start, absl::kZeroPad16), absl::Hex(count++, absl::kZeroPad8));
 }
 
 // The path and query of a target, which may name the server, too: "http://host/path".
@@ -125,7 +146,8 @@ struct Connection::Exchange {
   bool http10 = false;
   bool chunked = false;  // how the body of the answer is framed
   std::string path;      // of the endpoint that was meant
-  std::string text;      // of the header
+  std::string id = NewRequestId();
+  std::string text;  // of the header
 };
 
 Connection::Connection(HttpShared& shared, std::unique_ptr<Transport> transport, const asio::any_io_executor& executor,
@@ -238,8 +260,19 @@ Connection::Awaitable<bool> Connection::ServeOne() {
 Connection::Awaitable<bool> Connection::ReadHeader(Exchange& exchange) {
   idle_ = true;
   unused_since_ = Clock::now();
-  while (input_.size() == 0) {
-    if (shared_.draining || !co_await MoreInput()) co_return false;
+  bool skipped = false;
+  while (true) {
+    while (input_.size() == 0) {
+      if (shared_.draining || !co_await MoreInput()) co_return false;
+    }
+    // Some clients end a body with an empty line, which belongs to nothing (RFC 9112 2.2).
+    const auto first = [&] { return std::string_view(static_cast<const char*>(input_.data().data()), input_.size()); };
+    if (skipped || first()[0] != '\r') break;
+    if (input_.size() == 1 && !co_await MoreInput()) co_return false;
+    if (!first().starts_with("\r\n")) break;
+    input_.consume(2);
+    room_.Notify();
+    skipped = true;
   }
   idle_ = false;
   exchange.begun = Clock::now();
@@ -271,6 +304,7 @@ bool Connection::Admit(Exchange& exchange) {
   for (const auto& field : message) {
     head.headers.try_emplace(absl::AsciiStrToLower(std::string(field.name_string())), field.value());
   }
+  if (const std::string_view id = head.header("x-request-id"); IsRequestId(id)) exchange.id = std::string(id);
   exchange.keep_alive = message.keep_alive();
   exchange.head_only = head.method == "HEAD";
   exchange.http10 = message.version() < 11;
@@ -289,7 +323,12 @@ bool Connection::Admit(Exchange& exchange) {
   head.query = target.substr(std::min(query + 1, target.size()));
   const Endpoints::Found found = shared_.endpoints.Find(head);
   exchange.path = found.path;
-  if (found.path.empty()) return exchange.Refuse(404, absl::StrCat("there is nothing at ", head.path));
+  if (found.path.empty()) {
+    const std::string nearest = shared_.endpoints.Nearest(head.path);
+    return exchange.Refuse(404, absl::StrCat("there is nothing at ", head.path,
+                                             nearest.empty() ? "" : "; the nearest that is here is ", nearest));
+  }
+  head.path = found.target;
   const std::string allow = found.allowed + ", OPTIONS";
   if (head.method == "OPTIONS") {
     HttpHeaders headers{{"Allow", allow}};
@@ -308,6 +347,10 @@ bool Connection::Admit(Exchange& exchange) {
   const std::string_view expect = head.header("expect");
   if (!expect.empty() && !absl::EqualsIgnoreCase(std::string(expect), "100-continue")) {
     return exchange.Refuse(417, "Expect: only 100-continue is supported");
+  }
+  if (const std::string_view coding = head.header("content-encoding");
+      !coding.empty() && !absl::EqualsIgnoreCase(std::string(coding), "identity")) {
+    return exchange.Refuse(415, "Content-Encoding: send the body as it is", {{"Accept-Encoding", "identity"}});
   }
   if (const std::string_view timeout = head.header("x-request-timeout"); !timeout.empty()) {
     const std::optional<ClientCall::Deadline> deadline = DeadlineOf(timeout);
@@ -376,6 +419,7 @@ Connection::Awaitable<bool> Connection::ReadBody(Exchange& exchange) {
     co_return timed_out_&& exchange.Refuse(408, "the body did not arrive in time");
   }
   body.text = std::move(exchange.parser.get().body());
+  if (!is_upload) text::ReplaceLoneSurrogates(body.text);  // a file stays as it is
   co_return true;
 }
 
@@ -427,6 +471,10 @@ std::string Connection::WireHead(const Exchange& exchange, const ResponseHead& h
   }
   if (head.length && head.status != 204) absl::StrAppend(&wire, "Content-Length: ", *head.length, "\r\n");
   if (exchange.chunked) absl::StrAppend(&wire, "Transfer-Encoding: chunked\r\n");
+  absl::StrAppend(&wire, "Date: ", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone()),
+                  "\r\n");
+  // OpenAI's clients show the first, Anthropic's the second.
+  absl::StrAppend(&wire, "x-request-id: ", exchange.id, "\r\nrequest-id: ", exchange.id, "\r\n");
   absl::StrAppend(&wire, "Connection: ", exchange.keep_alive ? "keep-alive" : "close", "\r\n\r\n");
   return wire;
 }
@@ -479,6 +527,11 @@ Connection::Awaitable<bool> Connection::Answer(Exchange& exchange) {
     complete = ready.complete;
   }
   shared_.metrics.CountRequest(exchange.path, open_ ? status : 0);
+  // Probes and pages come every second, and say nothing that is not known.
+  if (status >= 400 || (exchange.request->head.method == "POST" && exchange.endpoint != nullptr)) {
+    LogInfo("[{}] HTTP: {} {}: {}", exchange.id, exchange.endpoint == nullptr ? "?" : exchange.endpoint->method,
+            exchange.path.empty() ? "?" : exchange.path, open_ ? status : 0);
+  }
   if (const auto asked = response->call().times().asked_after()) Observe(shared_.metrics.request_overhead, *asked);
   response_ = nullptr;
   if (!open_) co_return false;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,12 +40,19 @@ class Endpoints {  // immutable while it is used; then thread-safe
     const Endpoint* endpoint = nullptr;  // null: none
     std::string path;                    // as it was added; empty: no such path
     std::string allowed;                 // its methods, "GET, HEAD"
+    std::string target;                  // the path that was meant, without what people write too much or leave out
   };
+  // A path with doubled slashes or one at its end, without "/v1" or with one too much, means the one that is here.
   Found Find(const RequestHead& head) const;
+
+  // The path that looks most like this one; empty: none is near.
+  std::string Nearest(const std::string& path) const;
 
   std::vector<std::string> Paths() const;  // in the order of Add, each once
 
  private:
+  const Endpoint* Match(std::string_view path) const;
+
   std::vector<Endpoint> endpoints_;
 };
 

@@ -5,9 +5,11 @@
 #include <string_view>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/text/concat.h"
 #include "services/router/access/retry_after.h"
 #include "services/router/request/request_bounds.h"
 
@@ -56,6 +58,8 @@ const char* CodeOf(int status) {
       return "method_not_allowed";
     case 413:
       return "request_too_large";
+    case 415:
+      return "unsupported_media_type";
     case 429:
       return "rate_limit_exceeded";
     case 501:
@@ -84,6 +88,51 @@ HttpError Error(int status, const std::string& message, std::string_view param, 
 }
 
 }  // namespace
+
+absl::Status InWordsOf(Api api, const absl::Status& status) {
+  struct Name {
+    Api api;
+    std::string_view own;
+    std::string_view theirs;
+  };
+  // The first that fits. Items are no messages one by one, so their index would mislead.
+  constexpr Name kNames[] = {
+      {Api::kChat, "chat.template_flags", "chat_template_kwargs"},
+      {Api::kChat, "chat.messages", "messages"},
+      {Api::kChat, "chat.tools", "tools"},
+      {Api::kChat, "chat", "messages"},
+      {Api::kChat, "token_ids", "messages"},
+      {Api::kChat, "input", "messages"},
+      {Api::kCompletions, "token_ids", "prompt"},
+      {Api::kCompletions, "input", "prompt"},
+      {Api::kCompletions, "text", "prompt"},
+      {Api::kResponses, "chat.template_flags", "reasoning"},
+      {Api::kResponses, "chat.tools", "tools"},
+      {Api::kResponses, "chat", "input"},
+      {Api::kResponses, "messages", "input"},
+      {Api::kResponses, "token_ids", "input"},
+      {Api::kMessages, "chat.template_flags", "thinking"},
+      {Api::kMessages, "chat.messages", "messages"},
+      {Api::kMessages, "chat.tools", "tools"},
+      {Api::kMessages, "chat", "messages"},
+      {Api::kMessages, "token_ids", "messages"},
+      {Api::kMessages, "input", "messages"},
+      {Api::kMessages, "stop", "stop_sequences"},
+  };
+  const std::string_view message(status.message().data(), status.message().size());
+  const std::string_view field = FieldOf(message);
+  for (const Name& name : kNames) {
+    if (name.api != api || !field.starts_with(name.own)) continue;
+    const std::string_view behind = field.substr(name.own.size());
+    if (!behind.empty() && behind[0] != '.' && behind[0] != '[') continue;
+    const bool keeps_path = name.own.ends_with(name.theirs);
+    absl::Status renamed(status.code(), text::Concat(name.theirs, keeps_path ? behind : std::string_view(),
+                                                     message.substr(field.size())));
+    status.ForEachPayload([&](auto type, const absl::Cord& payload) { renamed.SetPayload(type, payload); });
+    return renamed;
+  }
+  return status;
+}
 
 int HttpStatusOf(const absl::Status& status) {
   switch (status.code()) {
@@ -182,6 +231,8 @@ const char* ReasonPhrase(int status) {
       return "Conflict";
     case 413:
       return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
     case 417:
       return "Expectation Failed";
     case 429:

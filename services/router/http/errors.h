@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "services/router/http/api_fields.h"
 #include "services/router/http/response.h"
 
 namespace moestro::router {
@@ -19,6 +20,9 @@ struct HttpError {
 // 499 is what proxies write for a client that has left; it is in logs only.
 // A field that asks for what is not here is the client's error, 400; 501 is for endpoints.
 int HttpStatusOf(const absl::Status& status);
+
+// The names that an API has for what the router calls by its own ("chat.messages", "token_ids").
+absl::Status InWordsOf(Api api, const absl::Status& status);
 
 // The text for people: clients of HTTP do not know that the API has the messages in a `chat`. A prompt that is too long
 // has OpenAI's words, which programs look for.

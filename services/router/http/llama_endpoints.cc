@@ -104,13 +104,26 @@ absl::Status HandleApplyTemplate(const HttpApi& api, HttpRequest& http, Response
   return response.SendJson(200, Dump({{"prompt", prompt}}));
 }
 
+absl::Status HandleTokenizerInfo(const HttpApi& api, Response& response) {
+  MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Described());
+  const auto token = [](const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); };
+  return response.SendJson(200, Dump({{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                      {"bos_token", token(model->bos_token)},
+                                      {"eos_token", token(model->eos_token)},
+                                      {"pad_token", token(model->eos_token)},
+                                      {"chat_template", token(model->chat_template)},
+                                      {"model_max_length", model->max_context_tokens}}));
+}
+
 absl::Status HandleProps(const HttpApi& api, Response& response) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Described());
   const OrderedJson defaults{{"n_ctx", model->max_context_tokens},
                              {"params",
                               {{"temperature", model->default_temperature},
                                {"top_p", model->default_top_p},
-                               {"top_k", model->default_top_k}}}};
+                               {"top_k", model->default_top_k},
+                               {"min_p", model->default_min_p},
+                               {"repeat_penalty", model->default_repetition_penalty}}}};
   return response.SendJson(200, Dump({{"model_alias", model->name},
                                       {"model_path", model->name},
                                       {"default_generation_settings", defaults},

@@ -1,5 +1,5 @@
 // What llama-server's and vLLM's clients ask beside OpenAI's API: POST /tokenize, /detokenize and /apply-template, GET
-// /props, /slots and /metrics.
+// /tokenizer_info, /props, /slots and /metrics.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,6 +10,7 @@ namespace moestro::router {
 absl::Status HandleTokenize(const HttpApi& api, HttpRequest& request, Response& response);
 absl::Status HandleDetokenize(const HttpApi& api, HttpRequest& request, Response& response);
 absl::Status HandleApplyTemplate(const HttpApi& api, HttpRequest& request, Response& response);
+absl::Status HandleTokenizerInfo(const HttpApi& api, Response& response);
 absl::Status HandleProps(const HttpApi& api, Response& response);
 absl::Status HandleSlots(const HttpApi& api, Response& response);
 absl::Status HandleMetrics(const HttpApi& api, Response& response);

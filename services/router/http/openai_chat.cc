@@ -6,10 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "services/router/http/chat_answer.h"
+#include "services/router/http/errors.h"
 
 namespace moestro::router {
 
-absl::Status HandleChatCompletions(const HttpApi& api, HttpRequest& http, Response& response) {
+namespace {
+
+absl::Status AnswerChatCompletions(const HttpApi& api, HttpRequest& http, Response& response) {
   ClientCall& call = response.call();
   const CancelCheck check = [&] { return call.Check(); };
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Ready());
@@ -27,6 +30,12 @@ absl::Status HandleChatCompletions(const HttpApi& api, HttpRequest& http, Respon
   // Without a first byte the error is the reply's status.
   if (response.begun()) response.Write(absl::StrCat(SseError(status), kSseDone)).IgnoreError();
   return status;
+}
+
+}  // namespace
+
+absl::Status HandleChatCompletions(const HttpApi& api, HttpRequest& http, Response& response) {
+  return InWordsOf(Api::kChat, AnswerChatCompletions(api, http, response));
 }
 
 }  // namespace moestro::router

@@ -12,6 +12,7 @@
 #include "common/text/json/json.h"
 #include "services/router/http/api_fields.h"
 #include "services/router/http/choices.h"
+#include "services/router/http/errors.h"
 #include "services/router/http/frames.h"
 #include "services/router/http/logprobs.h"
 #include "services/router/http/request_fields.h"
@@ -277,7 +278,9 @@ class CompletionDocument final : public CompletionAnswer {
 
 }  // namespace
 
-absl::Status HandleCompletions(const HttpApi& api, HttpRequest& http, Response& response) {
+namespace {
+
+absl::Status AnswerCompletions(const HttpApi& api, HttpRequest& http, Response& response) {
   ClientCall& call = response.call();
   const CancelCheck check = [&] { return call.Check(); };
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Ready());
@@ -298,6 +301,12 @@ absl::Status HandleCompletions(const HttpApi& api, HttpRequest& http, Response& 
   if (status.ok()) return stream.Finish();
   if (response.begun()) response.Write(absl::StrCat(SseError(status), kSseDone)).IgnoreError();
   return status;
+}
+
+}  // namespace
+
+absl::Status HandleCompletions(const HttpApi& api, HttpRequest& http, Response& response) {
+  return InWordsOf(Api::kCompletions, AnswerCompletions(api, http, response));
 }
 
 }  // namespace moestro::router

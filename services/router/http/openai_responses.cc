@@ -10,6 +10,7 @@
 #include "services/router/http/choices.h"
 #include "services/router/http/errors.h"
 #include "services/router/http/frames.h"
+#include "services/router/http/request_fields.h"
 #include "services/router/http/responses_request.h"
 
 namespace moestro::router {
@@ -43,7 +44,7 @@ class ResponsesAnswer final : public Answer {
   }
   absl::Status Finished(size_t, const RequestSummary& summary) override {
     MOE_RETURN_IF_ERROR(Add(parser_->Finish()));
-    MOE_RETURN_IF_ERROR(Close());
+    MOE_RETURN_IF_ERROR(Close(summary.reason == FinishReason::kStop ? "completed" : "incomplete"));
     summary_ = summary;
     return absl::OkStatus();
   }
@@ -168,11 +169,11 @@ class ResponsesAnswer final : public Answer {
     return Emit("response.function_call_arguments.delta", With(Place(), "delta", call.arguments));
   }
 
-  // Completes the open item.
-  absl::Status Close() {
+  // Ends the open item, which is whole unless the answer was cut.
+  absl::Status Close(const char* state = "completed") {
     if (open_.empty()) return absl::OkStatus();
     const std::string text = std::exchange(text_, {});
-    item()["status"] = "completed";
+    item()["status"] = state;
     if (std::exchange(open_, {}) == "function_call") {
       item()["arguments"] = text;
       OrderedJson done = With(Place(), "arguments", text);
@@ -206,7 +207,9 @@ class ResponsesAnswer final : public Answer {
 
 }  // namespace
 
-absl::Status HandleResponses(const HttpApi& api, HttpRequest& http, Response& response) {
+namespace {
+
+absl::Status AnswerResponses(const HttpApi& api, HttpRequest& http, Response& response) {
   ClientCall& call = response.call();
   const CancelCheck check = [&] { return call.Check(); };
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Ready());
@@ -220,6 +223,30 @@ absl::Status HandleResponses(const HttpApi& api, HttpRequest& http, Response& re
   if (status.ok()) return answer.Finish();
   if (response.begun()) answer.Fail(status).IgnoreError();
   return status;
+}
+
+absl::Status AnswerInputTokens(const HttpApi& api, HttpRequest& http, Response& response) {
+  const ClientCall& call = response.call();
+  const auto read = [&](const ServedModel& model) -> absl::StatusOr<TokenizeInput> {
+    const RequestBody body = std::move(http.body);
+    MOE_ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseRequest(body.text, model));
+    ToolOrigins origins;
+    MOE_ASSIGN_OR_RETURN(text::Chat chat, ReadResponsesChat(parsed, body.text, origins));
+    return TokenizeInput{.text = std::move(chat)};
+  };
+  MOE_ASSIGN_OR_RETURN(const RequestRunner::Tokens tokens,
+                       api.runner.Tokenize(read, call.bytes(), [&] { return call.Check(); }));
+  return response.SendJson(200, Dump({{"object", "response.input_tokens"}, {"input_tokens", tokens.ids.size()}}));
+}
+
+}  // namespace
+
+absl::Status HandleResponses(const HttpApi& api, HttpRequest& http, Response& response) {
+  return InWordsOf(Api::kResponses, AnswerResponses(api, http, response));
+}
+
+absl::Status HandleInputTokens(const HttpApi& api, HttpRequest& http, Response& response) {
+  return InWordsOf(Api::kResponses, AnswerInputTokens(api, http, response));
 }
 
 absl::Status HandleCancel(const HttpApi& api, const HttpRequest& request, Response& response) {

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cfloat>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/text/json/quoted.h"
 #include "common/text/json/raw_field.h"
 #include "services/router/http/api.h"
@@ -21,14 +24,6 @@ namespace {
 std::optional<float> ReadFloat(JsonFields& fields, const char* key) {
   if (!fields.Has(key)) return std::nullopt;
   return static_cast<float>(fields.Number(key, -FLT_MAX, FLT_MAX));
-}
-
-uint32_t ReadMaxTokens(JsonFields& fields, const char* key) {
-  if (!fields.Has(key)) return 0;
-  // llama-server's clients send -1 for "no limit".
-  const int64_t tokens = fields.Int(key, -1, UINT32_MAX);
-  if (tokens == 0) fields.Fail(key, "must be at least 1");
-  return tokens < 0 ? 0 : static_cast<uint32_t>(tokens);
 }
 
 // A text or a list of texts.
@@ -65,31 +60,176 @@ std::vector<std::pair<int32_t, float>> ReadLogitBias(JsonFields& fields) {
   return biases;
 }
 
-// Of response_format, or of llama-server's fields for the same. The text of a schema is as it was written: the answer
-// has its keys in that order.
-void ReadConstraint(JsonFields& fields, std::string_view body, GenerateInput& input) {
-  using Kind = Constraint::Kind;
-  const auto set = [&](Kind kind, std::string_view text, const char* field) {
-    input.constraint = {.kind = kind, .text = std::string(text)};
-    input.constraint_field = field;
+// A grammar whose texts are the choices.
+std::string ChoiceGrammar(JsonFields& owner, const char* key) {
+  const json& choices = owner.object()[key];
+  const auto is_text = [](const json& choice) { return choice.is_string(); };
+  if (!choices.is_array() || choices.empty() || !std::ranges::all_of(choices, is_text)) {
+    owner.Fail(key, "must be a list of strings, with one at least");
+    return {};
+  }
+  std::string grammar;
+  for (const json& choice : choices) {
+    absl::StrAppend(&grammar, grammar.empty() ? "root ::= \"" : " | \"");
+    for (const char c : choice.get_ref<const std::string&>()) {
+      if (c == '"' || c == '\\') grammar += '\\';
+      if (static_cast<unsigned char>(c) < 0x20) {
+        absl::StrAppendFormat(&grammar, "\\x%02x", static_cast<unsigned char>(c));
+      } else {
+        grammar += c;
+      }
+    }
+    grammar += '"';
+  }
+  return grammar;
+}
+
+// What the answer must be, from fields in which it may stand.
+class ConstraintReader {
+ public:
+  explicit ConstraintReader(GenerateInput& input) : input_(input) {}
+
+  enum class Form { kSchema, kGrammar, kRegex, kChoice, kJsonObject };
+  struct Field {
+    const char* name;
+    Form form;
   };
-  if (fields.Has("grammar")) return set(Kind::kGrammar, fields.StringOr("grammar", ""), "grammar");
-  if (fields.Has("json_schema")) return set(Kind::kJsonSchema, text::RawField(body, "json_schema"), "json_schema");
+
+  // Reads the fields that are there. `written`: of `owner`. `path`: of `owner`, empty or with a dot at its end.
+  void Read(JsonFields& owner, std::string_view written, const std::string& path, std::span<const Field> fields) {
+    for (const Field& field : fields) {
+      if (IsSet(owner, field.name)) ReadOne(owner, written, path, field);
+    }
+  }
+
+  // An empty text and false ask for nothing: clients send every field that they know.
+  static bool IsSet(const JsonFields& owner, const char* key) {
+    return owner.Has(key) && owner.object()[key] != "" && owner.object()[key] != false;
+  }
+
+ private:
+  void ReadOne(JsonFields& owner, std::string_view written, const std::string& path, const Field& field) {
+    using Kind = Constraint::Kind;
+    const json& value = owner.object()[field.name];
+    const auto set = [&](Kind kind, std::string text) {
+      SetConstraint(owner, field.name, {.kind = kind, .text = std::move(text)}, path + field.name, input_);
+    };
+    switch (field.form) {
+      case Form::kSchema:
+        // The text of a schema is as it was written: the answer has its keys in that order.
+        if (value.is_string()) return set(Kind::kJsonSchema, value.get<std::string>());
+        return set(Kind::kJsonSchema, std::string(text::RawField(written, field.name)));
+      case Form::kGrammar:
+        return set(Kind::kGrammar, owner.StringOr(field.name, ""));
+      case Form::kRegex:
+        return set(Kind::kRegex, owner.StringOr(field.name, ""));
+      case Form::kChoice:
+        return set(Kind::kGrammar, ChoiceGrammar(owner, field.name));
+      case Form::kJsonObject:
+        if (owner.BoolOr(field.name, false)) set(Kind::kJsonObject, "");
+    }
+  }
+
+  GenerateInput& input_;
+};
+
+using Form = ConstraintReader::Form;
+// Of llama-server, vLLM, SGLang, TabbyAPI and text-generation-webui.
+constexpr ConstraintReader::Field kConstraintFields[] = {
+    {"json_schema", Form::kSchema},
+    {"guided_json", Form::kSchema},
+    {"guided_regex", Form::kRegex},
+    {"guided_choice", Form::kChoice},
+    {"guided_grammar", Form::kGrammar},
+    {"guided_json_object", Form::kJsonObject},
+    {"regex", Form::kRegex},
+    {"ebnf", Form::kGrammar},
+    {"regex_pattern", Form::kRegex},
+    {"grammar_string", Form::kGrammar},
+};
+// Of vLLM's structured_outputs, and of the same under its older name.
+constexpr ConstraintReader::Field kStructuredFields[] = {
+    {"json", Form::kSchema},
+    {"regex", Form::kRegex},
+    {"choice", Form::kChoice},
+    {"grammar", Form::kGrammar},
+    {"json_object", Form::kJsonObject},
+};
+// Other ways to bind an answer, which are not here.
+constexpr const char* kNoConstraints[] = {
+    "structural_tag",    "whitespace_pattern", "guided_whitespace_pattern",    "disable_any_whitespace", "grammar_lazy",
+    "allowed_token_ids", "bad_words",          "disable_additional_properties"};
+
+void RefuseConstraints(JsonFields& owner) {
+  for (const char* key : kNoConstraints) {
+    if (!ConstraintReader::IsSet(owner, key) || owner.object()[key].empty()) continue;
+    owner.Unsupported(key, "is not supported: bind the answer with response_format, grammar or regex");
+  }
+}
+
+// llama-server's grammar is a text, TGI's {"type": "json" or "regex", "value"}.
+void ReadGrammar(JsonFields& fields, std::string_view body, ConstraintReader& constraint) {
+  if (!fields.Has("grammar") || !fields.object()["grammar"].is_object()) {
+    constexpr ConstraintReader::Field kGrammar[] = {{"grammar", Form::kGrammar}};
+    return constraint.Read(fields, body, "", kGrammar);
+  }
+  JsonFields grammar = fields.Sub("grammar");
+  const std::string type = grammar.StringOr("type", "");
+  if (type != "json" && type != "json_schema" && type != "regex") {
+    return grammar.Fail("type", "must be json, json_schema or regex");
+  }
+  if (!grammar.Has("value")) grammar.Fail("value", "missing");
+  const ConstraintReader::Field value[] = {{"value", type == "regex" ? Form::kRegex : Form::kSchema}};
+  constraint.Read(grammar, text::RawField(body, "grammar"), "grammar.", value);
+}
+
+void ReadResponseFormat(JsonFields& fields, std::string_view body, ConstraintReader& constraint, GenerateInput& input) {
+  using Kind = Constraint::Kind;
   if (!fields.Has("response_format")) return;
   JsonFields format = fields.Sub("response_format");
   const std::string type = format.StringOr("type", "");
-  if (type == "json_object" && !format.Has("schema")) return set(Kind::kJsonObject, "", "response_format");
-  if (type == "json_schema" || type == "json_object") {
-    // OpenAI's has {"json_schema": {"name": ..., "schema": ...}}.
-    const bool is_openai = type == "json_schema";
+  const std::string_view written = text::RawField(body, "response_format");
+  if (type == "json_schema" || type == "json_object" || type == "json") {
+    // OpenAI's has {"json_schema": {"name": ..., "schema": ...}}, llama-server's the schema itself, TGI's a value.
+    const bool is_openai = format.Has("json_schema") || (type == "json_schema" && !format.Has("schema"));
+    if (!is_openai && !format.Has("schema") && !format.Has("value")) {
+      return SetConstraint(fields, "response_format", {.kind = Kind::kJsonObject}, "response_format", input);
+    }
     JsonFields owner = is_openai ? format.Sub("json_schema") : format;
-    CheckSchema(owner);
-    std::string_view written = text::RawField(body, "response_format");
-    if (is_openai) written = text::RawField(written, "json_schema");
-    return set(Kind::kJsonSchema, text::RawField(written, "schema"),
-               is_openai ? "response_format.json_schema.schema" : "response_format.schema");
+    const ConstraintReader::Field field[] = {{owner.Has("value") ? "value" : "schema", Form::kSchema}};
+    if (!owner.Has("value")) CheckSchema(owner);
+    return constraint.Read(owner, is_openai ? text::RawField(written, "json_schema") : written,
+                           is_openai ? "response_format.json_schema." : "response_format.", field);
+  }
+  // Those of other servers for the same.
+  struct Other {
+    const char* type;
+    ConstraintReader::Field field;
+  };
+  constexpr Other kOthers[] = {{"regex", {"pattern", Form::kRegex}},
+                               {"regex", {"value", Form::kRegex}},
+                               {"regex", {"regex", Form::kRegex}},
+                               {"grammar", {"grammar", Form::kGrammar}},
+                               {"ebnf", {"ebnf", Form::kGrammar}}};
+  for (const Other& other : kOthers) {
+    if (type != other.type || !format.Has(other.field.name)) continue;
+    return constraint.Read(format, written, "response_format.", std::span(&other.field, 1));
   }
   if (type != "text") format.Fail("type", "must be text, json_object or json_schema");
+}
+
+// Of response_format, or of other servers' fields for the same.
+void ReadConstraint(JsonFields& fields, std::string_view body, GenerateInput& input) {
+  ConstraintReader constraint(input);
+  ReadGrammar(fields, body, constraint);
+  constraint.Read(fields, body, "", kConstraintFields);
+  for (const char* key : {"structured_outputs", "guided_decoding"}) {
+    JsonFields inner = fields.Sub(key);
+    constraint.Read(inner, text::RawField(body, key), absl::StrCat(key, "."), kStructuredFields);
+    RefuseConstraints(inner);
+  }
+  RefuseConstraints(fields);
+  ReadResponseFormat(fields, body, constraint, input);
 }
 
 }  // namespace
@@ -108,6 +248,14 @@ absl::StatusOr<json> ParseRequest(std::string_view body, const ServedModel& mode
   return text::ParseJsonObject(body, "the body", MostJsonValues(model));
 }
 
+uint32_t ReadMaxTokens(JsonFields& fields, const char* key) {
+  if (!fields.Has(key)) return 0;
+  // llama-server's clients send -1 for "no limit". More than any context has is a bound like another.
+  const int64_t tokens = fields.Int(key, -1, INT64_MAX);
+  if (tokens == 0) fields.Fail(key, "must be at least 1");
+  return static_cast<uint32_t>(std::clamp<int64_t>(tokens, 0, UINT32_MAX));
+}
+
 GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
   GenerateInput input;
   input.max_tokens = ReadMaxTokens(fields, "max_tokens");
@@ -116,7 +264,10 @@ GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
   input.top_p = ReadFloat(fields, "top_p");
   // -1 is vLLM's word for "off".
   if (fields.Has("top_k")) input.top_k = static_cast<int32_t>(std::max<int64_t>(0, fields.Int("top_k", -1, INT32_MAX)));
-  if (fields.Has("seed")) input.seed = static_cast<uint64_t>(fields.Int("seed", INT64_MIN, INT64_MAX));
+  // -1 is the word of llama-server and vLLM for "choose one".
+  if (const int64_t seed = fields.IntOr("seed", -1, INT64_MIN, INT64_MAX); seed != -1) {
+    input.seed = static_cast<uint64_t>(seed);
+  }
   if (fields.Has("stop_token_ids")) input.stop_ids = ReadIds(fields, "stop_token_ids");
   input.ignore_eos = fields.BoolOr("ignore_eos", false);
   input.stop = ReadStop(fields);
@@ -130,6 +281,15 @@ GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
   ReadConstraint(fields, body, input);
   input.way = ReadWay(fields);
   return input;
+}
+
+void SetConstraint(JsonFields& owner, const char* key, Constraint constraint, std::string place, GenerateInput& input) {
+  if (input.constraint.kind != Constraint::Kind::kNone) {
+    return owner.Fail(key, absl::StrCat("asks for one form of the answer, and ", input.constraint_field,
+                                        " for another: send one of them"));
+  }
+  input.constraint = std::move(constraint);
+  input.constraint_field = std::move(place);
 }
 
 void CheckSchema(JsonFields& format) {

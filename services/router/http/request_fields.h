@@ -34,8 +34,15 @@ StreamFields ReadStreamFields(text::JsonFields& fields);
 // The parsed body of a request. INVALID_ARGUMENT as ParseJsonObject.
 absl::StatusOr<nlohmann::json> ParseRequest(std::string_view body, const ServedModel& model);
 
+// The most tokens of an answer; 0: the client sets no limit.
+uint32_t ReadMaxTokens(text::JsonFields& fields, const char* key);
+
 // max_tokens, sampling, seed, stop, response_format and such; no prompt. `body`: the request's text.
 GenerateInput ReadGenerateFields(text::JsonFields& fields, std::string_view body);
+
+// What the answer must be, and what errors call its text. An error that names the field where another one has said it.
+void SetConstraint(text::JsonFields& owner, const char* key, Constraint constraint, std::string place,
+                   GenerateInput& input);
 
 // schema, name, description and strict of an answer's format: their types. A schema must be there.
 void CheckSchema(text::JsonFields& format);

@@ -44,13 +44,13 @@ std::string ReadOutput(JsonFields& item) {
   return is_of_shell ? written : ReadContent(item, "output");
 }
 
-// What a tool was called with, as arguments of a function.
-std::string ReadArguments(JsonFields& item) {
+// What a tool was called with, as arguments of a function. `written`: the text of the item in the body.
+std::string ReadCallArguments(JsonFields& item, std::string_view written) {
   for (const char* key : {"action", "operation"}) {
-    if (item.Has(key)) return item.Sub(key).object().dump();
+    if (item.Has(key) && !item.Sub(key).object().empty()) return std::string(text::RawField(written, key));
   }
   if (item.Has("input")) return json{{"input", item.StringOr("input", "")}}.dump();
-  return item.StringOr("arguments", "");
+  return ReadArguments(item, written);
 }
 
 // Items become messages. What the assistant thought, said and called in one turn is one of them.
@@ -60,7 +60,7 @@ class Conversation {
     for (const auto& [known, origin] : origins) known_[{origin.space, origin.name}] = known;
   }
 
-  void Add(JsonFields& item) {
+  void Add(JsonFields& item, std::string_view written) {
     const std::string type = item.StringOr("type", "message");
     if (IsLeftOut(Api::kResponses, "input[].type", type)) return;
     if (type == "reasoning") {
@@ -71,13 +71,13 @@ class Conversation {
       }
       const std::string id = ReadId(item);
       chat_.messages.back().tool_calls.push_back(
-          {.id = id, .name = ReadName(item, type), .arguments = ReadArguments(item)});
+          {.id = id, .name = ReadName(item, type), .arguments = ReadCallArguments(item, written)});
       // A tool that a server ran within the turn.
       if (type == "mcp_call") Push({.role = "tool", .content = ReadOutput(item), .tool_call_id = id});
     } else if (type.ends_with("_call_output")) {
       Push({.role = "tool", .content = ReadOutput(item), .tool_call_id = ReadId(item)});
     } else {
-      Push(ReadMessage(item));
+      Push(ReadMessage(item, written));
     }
   }
 
@@ -106,7 +106,7 @@ class Conversation {
   std::string reasoning_;                                             // that the next message of the assistant had
 };
 
-void ReadInput(JsonFields& fields, const ToolOrigins& origins, text::Chat& chat) {
+void ReadInput(JsonFields& fields, std::string_view body, const ToolOrigins& origins, text::Chat& chat) {
   if (!fields.Has("input")) return fields.Fail("input", "missing");
   const json& input = fields.object()["input"];
   if (input.is_string()) {
@@ -115,7 +115,9 @@ void ReadInput(JsonFields& fields, const ToolOrigins& origins, text::Chat& chat)
   }
   if (!input.is_array()) return fields.Fail("input", text::Describe(input) + " is neither a text nor a list of items");
   Conversation conversation(chat, origins);
-  fields.ForEach("input", [&](JsonFields& item) { conversation.Add(item); });
+  const std::vector<std::string_view> written = text::RawElements(text::RawField(body, "input"));
+  auto next = written.begin();
+  fields.ForEach("input", [&](JsonFields& item) { conversation.Add(item, *next++); });
 }
 
 // {"type": "function", "name": ...} as chat completions have it, {"type": "function", "function": {"name": ...}}.
@@ -176,18 +178,22 @@ void NameAsKnown(const ToolOrigins& origins, ToolChoice& choice) {
 }
 
 void ReadFormat(JsonFields& fields, std::string_view body, GenerateInput& input) {
-  input.constraint = {};
   if (!fields.Has("text")) return;
   JsonFields text = fields.Sub("text");
   JsonFields format = text.Sub("format");
   const std::string type = format.StringOr("type", "text");
   if (type == "json_object") {
-    input.constraint = {.kind = Constraint::Kind::kJsonObject};
+    SetConstraint(text, "format", {.kind = Constraint::Kind::kJsonObject}, "text.format", input);
   } else if (type == "json_schema") {
-    CheckSchema(format);
-    const std::string_view written = text::RawField(text::RawField(body, "text"), "format");
-    input.constraint = {.kind = Constraint::Kind::kJsonSchema, .text = std::string(text::RawField(written, "schema"))};
-    input.constraint_field = "text.format.schema";
+    // Chat completions have the schema one level deeper.
+    const bool is_of_chats = format.Has("json_schema");
+    JsonFields owner = is_of_chats ? format.Sub("json_schema") : format;
+    CheckSchema(owner);
+    std::string_view written = text::RawField(text::RawField(body, "text"), "format");
+    if (is_of_chats) written = text::RawField(written, "json_schema");
+    SetConstraint(text, "format",
+                  {.kind = Constraint::Kind::kJsonSchema, .text = std::string(text::RawField(written, "schema"))},
+                  is_of_chats ? "text.format.json_schema.schema" : "text.format.schema", input);
   } else if (type != "text") {
     format.Fail("type", "must be text, json_object or json_schema");
   }
@@ -206,7 +212,7 @@ absl::StatusOr<text::Chat> ReadResponsesChat(const json& request, std::string_vi
   ToolReader tools(request, origins);
   tools.Read(fields, text::RawField(body, "tools"), /*space=*/"");
   chat.tools = tools.tools();
-  ReadInput(fields, origins, chat);
+  ReadInput(fields, body, origins, chat);
   if (ReadToolChoice(fields).none) chat.tools.clear();
   const std::string effort = fields.Sub("reasoning").StringOr("effort", "");
   if (!effort.empty()) chat.template_flags = json{{"reasoning_effort", effort}}.dump();
@@ -221,14 +227,13 @@ absl::StatusOr<ChatRequest> ReadResponsesRequest(std::string_view body, const Se
   JsonFields fields(parsed, "", &status);
   ChatRequest request{.model = fields.StringOr("model", ""), .choices = {}, .stream = ReadStreamFields(fields)};
   GenerateInput input = ReadGenerateFields(fields, body);
-  input.max_tokens = static_cast<uint32_t>(fields.IntOr("max_output_tokens", 0, 1, UINT32_MAX));
+  input.max_tokens = ReadMaxTokens(fields, "max_output_tokens");
   ReadFormat(fields, body, input);
   fields.Sub("metadata");
   for (const char* key : {"instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning", "text",
                           "tool_choice", "tools"}) {
     if (!fields.Has(key)) continue;
-    const std::string_view written = text::RawField(body, key);
-    request.echo[key] = written.empty() ? OrderedJson(parsed[key]) : OrderedJson::parse(written);
+    request.echo[key] = OrderedJson::parse(text::RawField(body, key));
   }
   MOE_RETURN_IF_ERROR(status);
   MOE_RETURN_IF_ERROR(CheckModelName(request.model, model));

@@ -3,6 +3,7 @@
 #include "services/router/http/anthropic_messages.h"
 #include "services/router/http/llama_endpoints.h"
 #include "services/router/http/models.h"
+#include "services/router/http/ollama.h"
 #include "services/router/http/openai_batches.h"
 #include "services/router/http/openai_chat.h"
 #include "services/router/http/openai_completions.h"
@@ -37,6 +38,35 @@ void AddBatchEndpoints(const HttpApi& api, const Endpoint::Admit& generate, cons
   add("POST", "/v1/batches/*", any_key, HandleCancelBatch);
 }
 
+void AddOllamaEndpoints(const HttpApi& api, const Endpoint::Admit& generate, const Endpoint::Admit& any_key,
+                        Endpoints& endpoints) {
+  constexpr auto kEventLoop = Endpoint::Where::kEventLoop;
+  const auto add = [&](const char* method, const char* path, const Endpoint::Admit& admit, Endpoint::Handle handle,
+                       Endpoint::Where where = Endpoint::Where::kWorker) {
+    endpoints.Add({.method = method, .path = path, .handle = std::move(handle), .where = where, .admit = admit});
+  };
+  add("POST", "/api/chat", generate,
+      [&api](HttpRequest& from, Response& to) { return HandleOllamaChat(api, from, to); });
+  add("POST", "/api/generate", generate,
+      [&api](HttpRequest& from, Response& to) { return HandleOllamaGenerate(api, from, to); });
+  add("POST", "/api/show", any_key,
+      [&api](HttpRequest& from, Response& to) { return HandleOllamaShow(api, from, to); });
+  add(
+      "GET", "/api/tags", any_key, [&api](HttpRequest&, Response& to) { return HandleOllamaTags(api, to); },
+      kEventLoop);
+  add(
+      "GET", "/api/ps", any_key, [&api](HttpRequest&, Response& to) { return HandleOllamaPs(api, to); }, kEventLoop);
+  add(
+      "GET", "/api/version", Endpoint::Admit(), [](HttpRequest&, Response& to) { return HandleOllamaVersion(to); },
+      kEventLoop);
+  const std::pair<const char*, const char*> others[] = {
+      {"POST", "/api/pull"},     {"POST", "/api/push"},  {"POST", "/api/create"},    {"POST", "/api/copy"},
+      {"DELETE", "/api/delete"}, {"POST", "/api/embed"}, {"POST", "/api/embeddings"}};
+  for (const auto& [method, path] : others) {
+    add(method, path, any_key, [path](HttpRequest&, Response& to) { return RefuseOllama(path, to); });
+  }
+}
+
 }  // namespace
 
 Endpoints MakeEndpoints(const HttpApi& api) {
@@ -68,6 +98,8 @@ Endpoints MakeEndpoints(const HttpApi& api) {
       [&api](HttpRequest& from, Response& to) { return HandleCompletions(api, from, to); });
   add("POST", "/v1/responses", generate,
       [&api](HttpRequest& from, Response& to) { return HandleResponses(api, from, to); });
+  add("POST", "/v1/responses/input_tokens", tokenize,
+      [&api](HttpRequest& from, Response& to) { return HandleInputTokens(api, from, to); });
   add(
       "POST", "/v1/responses/*", any_key,
       [&api](HttpRequest& from, Response& to) { return HandleCancel(api, from, to); }, kEventLoop);
@@ -76,6 +108,7 @@ Endpoints MakeEndpoints(const HttpApi& api) {
       [&api](HttpRequest& from, Response& to) { return HandleMessages(api, from, to); });
   add("POST", "/v1/messages/count_tokens", tokenize,
       [&api](HttpRequest& from, Response& to) { return HandleCountTokens(api, from, to); });
+  AddOllamaEndpoints(api, generate, any_key, endpoints);
   add("POST", "/v1/embeddings", any_key, [](HttpRequest&, Response&) {
     return absl::UnimplementedError("embeddings are not supported: this server generates text");
   });
@@ -84,6 +117,9 @@ Endpoints MakeEndpoints(const HttpApi& api) {
       [&api](HttpRequest& from, Response& to) { return HandleDetokenize(api, from, to); });
   add("POST", "/apply-template", tokenize,
       [&api](HttpRequest& from, Response& to) { return HandleApplyTemplate(api, from, to); });
+  add(
+      "GET", "/tokenizer_info", any_key, [&api](HttpRequest&, Response& to) { return HandleTokenizerInfo(api, to); },
+      kEventLoop);
   add(
       "GET", "/props", any_key, [&api](HttpRequest&, Response& to) { return HandleProps(api, to); }, kEventLoop);
   if (!api.is_public) {

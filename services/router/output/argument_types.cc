@@ -74,6 +74,16 @@ std::string QuotedJson(std::string_view text) {
   return json(std::string(text)).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+std::vector<std::string> OfferedNames(std::string_view tools) {
+  const json list = json::parse(tools.begin(), tools.end(), nullptr, /*allow_exceptions=*/false);
+  static const json::json_pointer kName("/function/name");
+  std::vector<std::string> names;
+  for (const json& tool : list.is_array() ? list : json::array()) {
+    if (tool.contains(kName) && tool[kName].is_string()) names.push_back(tool[kName].get<std::string>());
+  }
+  return names;
+}
+
 ArgumentTypes::ArgumentTypes(std::string_view tools) {
   const json list = json::parse(tools.begin(), tools.end(), nullptr, /*allow_exceptions=*/false);
   if (!list.is_array()) return;

@@ -4,8 +4,12 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moestro::router {
+
+// The names of the functions in `tools`, as in ParserOptions.
+std::vector<std::string> OfferedNames(std::string_view tools);
 
 class ArgumentTypes {  // immutable, thread-safe
  public:

@@ -47,11 +47,11 @@ std::unique_ptr<CallParser> NewCallParser(CallSyntax syntax, const ParserOptions
     case CallSyntax::kHermes:
     case CallSyntax::kMistral:
     case CallSyntax::kLlama:
-      return NewJsonCalls(syntax, out);
+      return NewJsonCalls(syntax, options, out);
     case CallSyntax::kQwenCoder:
     case CallSyntax::kGlm:
     case CallSyntax::kMiniMax:
-      return NewXmlCalls(syntax, options.tools, out);
+      return NewXmlCalls(syntax, options, out);
     case CallSyntax::kHarmony:
       return NewHarmonyParser(options.parse_tools, out);
   }

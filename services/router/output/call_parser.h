@@ -23,6 +23,8 @@ class CallParser {
     while (Step()) {
     }
   }
+  // How many of the last bytes may belong to a marker, while no call is open.
+  size_t pending() const { return text_.rest().size(); }
   void Finish() {
     text_.End();
     while (Step()) {
@@ -53,8 +55,8 @@ std::vector<std::string> CallMarkers(CallSyntax syntax);
 
 // What these two are made of.
 std::unique_ptr<CallParser> NewSectionedCalls(CallSyntax syntax, OutputWriter& out);
-std::unique_ptr<CallParser> NewJsonCalls(CallSyntax syntax, OutputWriter& out);
-std::unique_ptr<CallParser> NewXmlCalls(CallSyntax syntax, std::string_view tools, OutputWriter& out);
+std::unique_ptr<CallParser> NewJsonCalls(CallSyntax syntax, const ParserOptions& options, OutputWriter& out);
+std::unique_ptr<CallParser> NewXmlCalls(CallSyntax syntax, const ParserOptions& options, OutputWriter& out);
 // gpt-oss writes all of its answer in messages. Without `parse_tools` calls are content.
 std::unique_ptr<CallParser> NewHarmonyParser(bool parse_tools, OutputWriter& out);
 std::vector<std::string> SectionMarkers(CallSyntax syntax);

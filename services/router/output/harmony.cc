@@ -27,7 +27,7 @@ class HarmonyParser final : public CallParser {
         parse_tools_(parse_tools),
         before_header_({kStart, kChannel, kConstrain, kMessage, kRecipient, kEnd, kCall, kReturn}),
         in_header_(HarmonyMarkers()),
-        in_message_({kStart, kChannel, kEnd, kCall, kReturn}) {}
+        in_message_(HarmonyMarkers()) {}
 
  private:
   enum class State { kBetween, kHeader, kOpening, kContent, kReasoning, kArguments };
@@ -45,20 +45,15 @@ class HarmonyParser final : public CallParser {
     }
   }
 
-  // A header without a recipient is control text only.
+  // A call without arguments ends with a token that ends the answer, too.
   void Abandon() override {
-    if (state_ == State::kHeader && raw_.find(kRecipient) == std::string::npos) return;
-    out_.Content(raw_);
+    if (state_ == State::kHeader) LeaveHeader();
+    if (state_ == State::kOpening) CallWithoutArguments();
   }
 
   bool Enter(State state) {
     state_ = state;
     return true;
-  }
-
-  bool GiveUp() {
-    out_.Content(std::exchange(raw_, {}));
-    return Enter(State::kContent);
   }
 
   // A text without a header is content.
@@ -77,7 +72,17 @@ class HarmonyParser final : public CallParser {
     return marker == kMessage ? BeginMessage() : Enter(State::kHeader);
   }
 
-  // A header that another message or an end cuts off is malformed, so it is content.
+  // A header may end without its mark of a message. It is control text, but for what the model said in its place: words
+  // behind the role or channel.
+  void LeaveHeader() {
+    std::string_view rest = raw_;
+    rest.remove_prefix(std::min(rest.find_last_of('>') + 1, rest.size()));
+    rest = Trimmed(rest);
+    rest.remove_prefix(std::min(rest.find_first_of(kSpace), rest.size()));
+    if (Word(kRecipient).empty()) out_.Content(Trimmed(rest));
+    raw_.clear();
+  }
+
   bool StepHeader() {
     const auto [before, marker] = text_.TakeUntil(in_header_);
     raw_ += before;
@@ -86,7 +91,7 @@ class HarmonyParser final : public CallParser {
       raw_ += marker;
       return marker == kMessage ? BeginMessage() : true;
     }
-    out_.Content(raw_);
+    LeaveHeader();
     out_.EndContentParagraph();
     return AfterEnd(marker);
   }
@@ -105,25 +110,46 @@ class HarmonyParser final : public CallParser {
     return rest.substr(0, std::min(rest.find_first_of(" \t\r\n<"), rest.size()));
   }
 
+  // Tools of the model's own, such as its browser, have recipients outside "functions".
   bool BeginMessage() {
-    recipient_ = Word(kRecipient);
-    if (!recipient_.empty()) return parse_tools_ ? Enter(State::kOpening) : GiveUp();
-    const bool analysis = Word(kChannel) == "analysis";
+    std::string_view recipient = Word(kRecipient);
+    is_function_ = recipient.starts_with(kFunctions);
+    if (is_function_) recipient.remove_prefix(sizeof(kFunctions) - 1);
+    name_ = recipient;
+    is_thought_ = Word(kChannel) == "analysis";
     raw_.clear();
-    return Enter(analysis ? State::kReasoning : State::kContent);
+    return parse_tools_ && !name_.empty() ? Enter(State::kOpening) : BeginText();
   }
 
-  // Tools of the model's own, such as its browser, have recipients outside "functions".
+  bool BeginText() { return Enter(is_thought_ ? State::kReasoning : State::kContent); }
+
+  // What is no object is no call: code for the model's own interpreter, or words.
   bool StepOpening() {
     raw_ += text_.TakeSpace();
     if (text_.rest().empty()) return false;
-    if (text_.rest()[0] != '{') return GiveUp();
-    std::string_view name = recipient_;
-    if (name.starts_with(kFunctions)) name.remove_prefix(sizeof(kFunctions) - 1);
-    if (name.empty()) return GiveUp();
-    out_.BeginCall(name);
+    if (text_.rest()[0] == '{') {
+      out_.BeginCall(name_);
+      raw_.clear();
+      return Enter(State::kArguments);
+    }
+    std::string_view marker;
+    const PendingText::Next next = text_.TakeMarker(in_message_, &marker);
+    if (next == PendingText::Next::kUnknown) return false;
+    if (next == PendingText::Next::kMarker) {
+      CallWithoutArguments();
+      return AfterEnd(marker);
+    }
+    is_thought_ ? out_.Reasoning(raw_) : out_.Content(raw_);
     raw_.clear();
-    return Enter(State::kArguments);
+    return BeginText();
+  }
+
+  void CallWithoutArguments() {
+    raw_.clear();
+    if (!is_function_) return;
+    out_.BeginCall(name_);
+    out_.Arguments("{}");
+    out_.EndCall();
   }
 
   bool StepMessage() {
@@ -132,6 +158,10 @@ class HarmonyParser final : public CallParser {
     if (state_ == State::kReasoning) out_.Reasoning(before);
     if (state_ == State::kArguments) out_.Arguments(before);
     if (marker.empty()) return false;
+    if (marker == kConstrain || marker == kMessage) {  // a header's, out of place
+      if (state_ == State::kArguments) out_.Arguments(marker);
+      return true;
+    }
     if (state_ == State::kContent) out_.EndContentParagraph();
     if (state_ == State::kReasoning) out_.EndReasoning();
     if (state_ == State::kArguments) out_.EndCall();
@@ -144,8 +174,10 @@ class HarmonyParser final : public CallParser {
   const MarkerSet in_message_;
   State state_ = State::kBetween;
   std::string space_;
-  std::string raw_;  // of the header, until its message begins to come out
-  std::string recipient_;
+  std::string raw_;   // of the header, until its message begins to come out
+  std::string name_;  // of the function that the message calls; empty: it is no call
+  bool is_function_ = false;
+  bool is_thought_ = false;
 };
 
 }  // namespace

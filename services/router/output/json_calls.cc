@@ -2,7 +2,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "services/router/output/argument_types.h"
 #include "services/router/output/call_parser.h"
 #include "services/router/output/json_call.h"
 
@@ -24,18 +26,35 @@ const Wrapping& WrappingOf(CallSyntax syntax) {
   return syntax == CallSyntax::kHermes ? kHermes : syntax == CallSyntax::kMistral ? kMistral : kLlama;
 }
 
+// What begins a call whose opening tag is missing: no prose has it and, behind it, the closing tag.
+std::vector<std::string> LostStarts(const Wrapping& wrapping, const ParserOptions& options) {
+  std::vector<std::string> starts;
+  if (!options.lost_tags || wrapping.array || *wrapping.close == 0) return starts;
+  for (const std::string& name : OfferedNames(options.tools)) {
+    for (const char* key : {R"({"name": )", R"({"name":)"}) starts.push_back(key + QuotedJson(name));
+  }
+  return starts;
+}
+
+MarkerSet Entrances(const Wrapping& wrapping, const ParserOptions& options) {
+  std::vector<std::string> markers = LostStarts(wrapping, options);
+  markers.emplace_back(wrapping.open);
+  return MarkerSet(std::move(markers));
+}
+
 class JsonCalls final : public CallParser {
  public:
-  JsonCalls(const Wrapping& wrapping, OutputWriter& out)
+  JsonCalls(const Wrapping& wrapping, const ParserOptions& options, OutputWriter& out)
       : CallParser(out),
         wrapping_(wrapping),
-        open_({wrapping.open}),
+        in_text_(Entrances(wrapping, options)),
         array_({"["}),
+        close_({wrapping.close}),
         next_({wrapping.close, wrapping.separator}),
         state_(wrapping.bare ? State::kStart : State::kText) {}
 
  private:
-  enum class State { kStart, kText, kArray, kCall, kNext };
+  enum class State { kStart, kText, kArray, kCall, kLost, kNext };
 
   bool Step() override {
     switch (state_) {
@@ -47,6 +66,8 @@ class JsonCalls final : public CallParser {
         return StepArray();
       case State::kCall:
         return StepCall();
+      case State::kLost:
+        return StepLost();
       case State::kNext:
         return StepNext();
     }
@@ -54,7 +75,7 @@ class JsonCalls final : public CallParser {
   }
 
   void Abandon() override {
-    if (state_ == State::kCall || state_ == State::kArray) GiveUp();
+    if (state_ == State::kCall || state_ == State::kArray || state_ == State::kLost) GiveUp();
   }
 
   bool GiveUp() {
@@ -80,10 +101,11 @@ class JsonCalls final : public CallParser {
   }
 
   bool StepText() {
-    const auto [before, marker] = text_.TakeUntil(open_);
+    const auto [before, marker] = text_.TakeUntil(in_text_);
     out_.Content(before);
     if (marker.empty()) return false;
     raw_ = marker;
+    if (marker != wrapping_.open) return BeginLostCall();
     if (!wrapping_.array) return BeginCall();
     state_ = State::kArray;
     return true;
@@ -115,6 +137,35 @@ class JsonCalls final : public CallParser {
     return true;
   }
 
+  bool BeginLostCall() {
+    scanner_ = {};
+    scanner_.Scan(raw_);
+    state_ = State::kLost;
+    return true;
+  }
+
+  // The call is held until its closing tag shows that it is one.
+  bool StepLost() {
+    using ScannerState = JsonValueScanner::State;
+    if (scanner_.state() == ScannerState::kInside) raw_ += text_.Take(scanner_.Scan(text_.rest()));
+    if (scanner_.state() == ScannerState::kInside) return false;
+    if (scanner_.state() == ScannerState::kBroken) return GiveUp();
+    raw_ += text_.TakeSpace();
+    std::string_view marker;
+    const PendingText::Next next = text_.TakeMarker(close_, &marker);
+    if (next == PendingText::Next::kUnknown) return false;
+    if (next == PendingText::Next::kOther) return GiveUp();
+    PendingText whole;
+    whole.Append(raw_);
+    JsonCallReader reader(/*needs_arguments=*/false);
+    const bool is_call = reader.Read(whole, out_) == JsonCallReader::Result::kCall || reader.announced();
+    raw_ += marker;
+    if (!is_call) return GiveUp();
+    raw_.clear();
+    state_ = State::kText;
+    return true;
+  }
+
   bool StepNext() {
     out_.Content(text_.TakeSpace());
     std::string_view marker;
@@ -128,18 +179,20 @@ class JsonCalls final : public CallParser {
   }
 
   const Wrapping& wrapping_;
-  const MarkerSet open_;
+  const MarkerSet in_text_;
   const MarkerSet array_;
+  const MarkerSet close_;
   const MarkerSet next_;
   State state_;
   std::string raw_;  // before the call that is read
   std::optional<JsonCallReader> reader_;
+  JsonValueScanner scanner_;  // of a call without its opening tag
 };
 
 }  // namespace
 
-std::unique_ptr<CallParser> NewJsonCalls(CallSyntax syntax, OutputWriter& out) {
-  return std::make_unique<JsonCalls>(WrappingOf(syntax), out);
+std::unique_ptr<CallParser> NewJsonCalls(CallSyntax syntax, const ParserOptions& options, OutputWriter& out) {
+  return std::make_unique<JsonCalls>(WrappingOf(syntax), options, out);
 }
 
 std::vector<std::string> JsonCallMarkers(CallSyntax syntax) {

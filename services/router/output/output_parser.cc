@@ -5,6 +5,7 @@
 
 #include "services/router/output/call_parser.h"
 #include "services/router/output/output_writer.h"
+#include "services/router/output/thought_calls.h"
 
 namespace moestro::router {
 namespace {
@@ -43,6 +44,10 @@ class StagedParser final : public OutputParser {
                : format.thinks        ? Stage::kStart
                                       : Stage::kAnswer) {
     if (MayHoldCalls(format, options)) calls_ = NewCallParser(format.calls, options, out_);
+    const bool may_lose_end = format.thinks || options.reasoning_open;
+    if (may_lose_end && options.parse_tools && options.lost_tags && MarksAreWords(format.calls)) {
+      thought_calls_ = std::make_unique<ThoughtCalls>(format, options);
+    }
   }
 
   OutputDelta Push(std::string_view text) override {
@@ -56,6 +61,7 @@ class StagedParser final : public OutputParser {
     DropControl();
     thought_.End();
     SplitReasoning();
+    if (stage_ == Stage::kReasoning && thought_calls_) thought_calls_->EndAnswer(out_);
     if (calls_) calls_->Finish();
     return out_.Finish();
   }
@@ -83,8 +89,9 @@ class StagedParser final : public OutputParser {
     if (stage_ == Stage::kStart || stage_ == Stage::kOpened) BeginReasoning();
     if (stage_ == Stage::kReasoning) {
       const auto [before, marker] = thought_.TakeUntil(reasoning_ends_);
-      out_.Reasoning(before);
+      Think(before);
       if (marker.empty()) return;
+      if (thought_calls_) thought_calls_->EndThought(out_);
       out_.EndReasoning();
       stage_ = Stage::kAnswer;
       if (marker != kEndThink) Answer(marker);
@@ -102,6 +109,14 @@ class StagedParser final : public OutputParser {
     if (!reasons) Answer(space_);
   }
 
+  void Think(std::string_view text) {
+    if (thought_calls_) {
+      thought_calls_->Push(text, out_);
+    } else {
+      out_.Reasoning(text);
+    }
+  }
+
   void Answer(std::string_view text) {
     if (calls_) {
       calls_->Push(text);
@@ -114,7 +129,8 @@ class StagedParser final : public OutputParser {
   const MarkerSet think_{{kThink}};
   const MarkerSet reasoning_ends_;
   OutputWriter out_;
-  std::unique_ptr<CallParser> calls_;  // null: the answer is content
+  std::unique_ptr<CallParser> calls_;            // null: the answer is content
+  std::unique_ptr<ThoughtCalls> thought_calls_;  // null: a thought has none
   Stage stage_;
   PendingText text_;     // before control tokens are dropped
   PendingText thought_;  // before the answer

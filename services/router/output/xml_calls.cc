@@ -50,16 +50,33 @@ const Tags& TagsOf(CallSyntax syntax) {
   return syntax == CallSyntax::kGlm ? kGlm : syntax == CallSyntax::kMiniMax ? kMiniMax : kQwenCoder;
 }
 
+// What begins a call of an offered function whose opening tag is missing. GLM writes a bare name, and what is behind it
+// tells.
+MarkerSet Entrances(const Tags& tags, const ParserOptions& options) {
+  std::vector<std::string> markers = {tags.block_open};
+  for (const std::string& name : options.lost_tags ? OfferedNames(options.tools) : std::vector<std::string>()) {
+    if (!IsCallName(name)) continue;
+    if (*tags.call_open != 0) {
+      markers.push_back(tags.call_open + name + tags.name_end);
+      continue;
+    }
+    for (const char* next : {tags.key_open, tags.call_close}) {
+      for (const char* line : {"", "\n"}) markers.push_back(name + line + next);
+    }
+  }
+  return MarkerSet(std::move(markers));
+}
+
 class XmlCalls final : public CallParser {
  public:
-  XmlCalls(const Tags& tags, std::string_view tools, OutputWriter& out)
+  XmlCalls(const Tags& tags, const ParserOptions& options, OutputWriter& out)
       : CallParser(out),
         tags_(tags),
-        types_(tools),
-        in_text_({tags.block_open}),
+        types_(options.tools),
+        in_text_(Entrances(tags, options)),
         in_block_({tags.call_open, tags.block_close}),
         in_name_(*tags.name_end != 0 ? MarkerSet({tags.name_end}) : MarkerSet({tags.key_open, tags.call_close})),
-        in_call_({tags.key_open, tags.call_close}),
+        in_call_({tags.key_open, tags.call_close, tags.block_close}),
         in_key_({tags.key_end}),
         before_value_({tags.value_open}),
         in_value_({tags.value_end}) {}
@@ -90,6 +107,7 @@ class XmlCalls final : public CallParser {
   void Abandon() override { GiveUp(); }
 
   bool GiveUp() {
+    if (!raw_.empty()) last_ = raw_.back();
     out_.Content(std::exchange(raw_, {}));
     return Enter(State::kText);
   }
@@ -124,8 +142,10 @@ class XmlCalls final : public CallParser {
   bool StepText() {
     const auto [before, marker] = text_.TakeUntil(in_text_);
     out_.Content(before);
+    if (!before.empty()) last_ = before.back();
     if (marker.empty()) return false;
     raw_ = marker;
+    if (marker != tags_.block_open) return BeginLostCall(marker);
     block_is_empty_ = true;
     return *tags_.call_open != 0 ? Enter(State::kBlock) : BeginCall();
   }
@@ -138,6 +158,18 @@ class XmlCalls final : public CallParser {
     if (block_is_empty_) return GiveUp();
     raw_.clear();
     return Enter(State::kText);
+  }
+
+  // At one of the Entrances behind the first.
+  bool BeginLostCall(std::string_view marker) {
+    const std::string_view named = marker.substr(std::string_view(tags_.call_open).size());
+    const size_t name_end = named.find_first_of("\n<>\"");
+    BeginCall();
+    name_ = named.substr(0, name_end);
+    if (*tags_.call_open != 0) return Enter(State::kCall);
+    // A bare name may be the end of a longer one.
+    if (kSpace.find(last_) == std::string_view::npos) return GiveUp();
+    return AfterTag(Trimmed(named.substr(name_end)));
   }
 
   bool BeginCall() {
@@ -163,6 +195,7 @@ class XmlCalls final : public CallParser {
 
   bool AfterTag(std::string_view tag) {
     if (tag == tags_.call_close) return EndCall();
+    if (tag == tags_.block_close) return EndCall() && Enter(State::kText);  // the call's own end is missing
     key_.clear();
     return Enter(State::kKey);
   }
@@ -196,6 +229,7 @@ class XmlCalls final : public CallParser {
     out_.Arguments(arguments_.empty() ? "{}" : arguments_ + "}");
     out_.EndCall();
     raw_.clear();
+    last_ = '\n';
     block_is_empty_ = false;
     return Enter(*tags_.call_open != 0 ? State::kBlock : State::kText);
   }
@@ -211,7 +245,8 @@ class XmlCalls final : public CallParser {
   const MarkerSet in_value_;
   State state_ = State::kText;
   bool block_is_empty_ = true;
-  std::string raw_;  // since the block's begin or its last call
+  char last_ = '\n';  // of the text before a call
+  std::string raw_;   // since the block's begin or its last call
   std::string name_;
   std::string key_;
   std::string value_;
@@ -220,8 +255,8 @@ class XmlCalls final : public CallParser {
 
 }  // namespace
 
-std::unique_ptr<CallParser> NewXmlCalls(CallSyntax syntax, std::string_view tools, OutputWriter& out) {
-  return std::make_unique<XmlCalls>(TagsOf(syntax), tools, out);
+std::unique_ptr<CallParser> NewXmlCalls(CallSyntax syntax, const ParserOptions& options, OutputWriter& out) {
+  return std::make_unique<XmlCalls>(TagsOf(syntax), options, out);
 }
 
 std::vector<std::string> XmlCallMarkers(CallSyntax syntax) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -43,18 +44,25 @@ absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t token_count, co
       absl::StrCat(field, ": ", *bad, " is not a token id of this model (0 to ", token_count - 1, ")"));
 }
 
-// Returns the encoded ids. Names the field of a text that has more tokens than the context.
-absl::StatusOr<std::vector<int32_t>> Encoded(absl::StatusOr<std::vector<int32_t>> ids, const ServedModel& model,
-                                             const char* field) {
-  const bool is_exact = !absl::IsOutOfRange(ids.status());
-  if (is_exact && (!ids.ok() || ids->size() <= model.max_context_tokens)) return ids;
-  return OverContextError(field, {.tokens = is_exact ? ids->size() : MostCountedTokens(model) + 1,
-                                  .is_exact = is_exact,
-                                  .context = model.max_context_tokens});
+text::EncodeLimits LimitsOf(size_t max_tokens, const CancelCheck& check) {
+  return {.max_tokens = max_tokens, .max_piece_bytes = kMaxPieceBytes, .check = check};
 }
 
-text::EncodeLimits LimitsOf(const ServedModel& model, const CancelCheck& check) {
-  return {.max_tokens = MostCountedTokens(model), .max_piece_bytes = kMaxPieceBytes, .check = check};
+// What `encode` gives with limits. Names the field of a text that has more tokens than the context.
+absl::StatusOr<std::vector<int32_t>> Encoded(
+    absl::FunctionRef<absl::StatusOr<std::vector<int32_t>>(const text::EncodeLimits&)> encode, const ServedModel& model,
+    const char* field, const CancelCheck& check) {
+  const size_t context = model.max_context_tokens;
+  absl::StatusOr<std::vector<int32_t>> ids = encode(LimitsOf(MostCountedTokens(model), check));
+  if (ids.ok() && ids->size() > context) return OverContextError(field, {.tokens = ids->size(), .context = context});
+  if (absl::IsOutOfRange(ids.status())) {
+    return OverContextError(field, {.tokens = MostCountedTokens(model) + 1, .is_exact = false, .context = context});
+  }
+  // A text that cannot be counted may be too long all the same: then shortening it helps.
+  if (absl::IsInvalidArgument(ids.status()) && absl::IsOutOfRange(encode(LimitsOf(context, check)).status())) {
+    return OverContextError(field, {.tokens = context + 1, .is_exact = false, .context = context});
+  }
+  return ids;
 }
 
 struct ChatBytes {
@@ -88,7 +96,9 @@ struct Tokenizing {
     return EncodeText(input.text, /*plain=*/false, model, text_field, check);
   }
   absl::StatusOr<std::vector<int32_t>> operator()(const TokenList& ids) const {
-    if (ids.size() > model.max_context_tokens) return Encoded(ids, model, "token_ids.ids");
+    if (ids.size() > model.max_context_tokens) {
+      return OverContextError("token_ids.ids", {.tokens = ids.size(), .context = model.max_context_tokens});
+    }
     MOE_RETURN_IF_ERROR(CheckTokenIds(ids, model.text->token_count(), "token_ids"));
     return ids;
   }
@@ -111,7 +121,7 @@ absl::Status CheckSampling(const GenerateInput& input) {
   if (input.temperature && !(*input.temperature >= 0 && *input.temperature <= kMaxTemperature)) {
     return OutOfRange("temperature", absl::StrCat("0 to ", kMaxTemperature));
   }
-  if (input.top_p && !(*input.top_p > 0 && *input.top_p <= 1)) return OutOfRange("top_p", "above 0 and at most 1");
+  if (input.top_p && !(*input.top_p >= 0 && *input.top_p <= 1)) return OutOfRange("top_p", "0 to 1");
   if (input.top_k && *input.top_k < 0) return OutOfRange("top_k", "0 or more");
   if (input.min_p && !(*input.min_p >= 0 && *input.min_p <= 1)) return OutOfRange("min_p", "0 to 1");
   for (const auto& [field, penalty] : {std::pair("presence_penalty", input.presence_penalty),
@@ -182,14 +192,16 @@ absl::Status CheckConstraintText(const GenerateInput& input, const ServedModel& 
 namespace {
 
 Sampling PrepareSampling(const GenerateInput& input, const ServedModel& model, uint64_t seed) {
-  return {.temperature = input.temperature.value_or(model.default_temperature),
-          .top_p = input.top_p.value_or(model.default_top_p),
+  // The likeliest token alone reaches a top_p of 0.
+  const bool is_greedy = input.top_p == 0.0f;
+  return {.temperature = is_greedy ? 0 : input.temperature.value_or(model.default_temperature),
+          .top_p = is_greedy ? 1 : input.top_p.value_or(model.default_top_p),
           .top_k = input.top_k.value_or(model.default_top_k),
           .seed = input.seed.value_or(seed),
-          .min_p = input.min_p.value_or(0),
+          .min_p = input.min_p.value_or(model.default_min_p),
           .presence_penalty = input.presence_penalty.value_or(0),
           .frequency_penalty = input.frequency_penalty.value_or(0),
-          .repetition_penalty = input.repetition_penalty.value_or(1),
+          .repetition_penalty = input.repetition_penalty.value_or(model.default_repetition_penalty),
           .top_logprobs = input.top_logprobs,
           .constraint = input.constraint};
 }
@@ -228,8 +240,8 @@ absl::Status CheckRequestId(const std::string& id, const ServedModel& model) {
 absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plain, const ServedModel& model,
                                                 const char* field, const CancelCheck& check) {
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTextBytes, field, text.size()));
-  const text::EncodeLimits limits = LimitsOf(model, check);
-  return Encoded(model.text->Encode(text, plain, limits), model, field);
+  return Encoded([&](const text::EncodeLimits& limits) { return model.text->Encode(text, plain, limits); }, model,
+                 field, check);
 }
 
 absl::StatusOr<std::vector<int32_t>> EncodeChat(const text::Chat& chat, const ServedModel& model,
@@ -243,8 +255,8 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const text::Chat& chat, const Se
   const ChatBytes bytes = CountBytes(chat);
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTextBytes, "chat.messages.content", bytes.contents));
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTextBytes, "chat", bytes.contents + bytes.others));
-  const text::EncodeLimits limits = LimitsOf(model, check);
-  return Encoded(model.text->EncodeChat(chat, limits), model, "chat");
+  return Encoded([&](const text::EncodeLimits& limits) { return model.text->EncodeChat(chat, limits); }, model, "chat",
+                 check);
 }
 
 absl::StatusOr<std::string> DecodeIds(std::span<const int32_t> ids, bool keep_special_tokens, const ServedModel& model,

@@ -26,6 +26,8 @@ absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeResponse& reply
   model->default_temperature = reply.default_temperature();
   model->default_top_p = reply.default_top_p() > 0 ? reply.default_top_p() : 1;
   model->default_top_k = reply.default_top_k();
+  model->default_min_p = reply.default_min_p();
+  model->default_repetition_penalty = reply.default_repetition_penalty() > 0 ? reply.default_repetition_penalty() : 1;
   model->bos_token = reply.bos_token();
   model->eos_token = reply.eos_token();
   model->chat_template = reply.chat_template();

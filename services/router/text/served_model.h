@@ -24,6 +24,8 @@ struct ServedModel {  // immutable once shared
   float default_temperature = 0;
   float default_top_p = 1;
   int32_t default_top_k = 0;
+  float default_min_p = 0;
+  float default_repetition_penalty = 1;
   std::string bos_token;  // empty = it has none; the same of the next three
   std::string eos_token;
   std::string chat_template;      // Jinja

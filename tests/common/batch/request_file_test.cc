@@ -28,6 +28,16 @@ TEST_F(RequestFileTest, ABodyKeepsItsBytes) {
   EXPECT_EQ(request->body, body);
 }
 
+TEST_F(RequestFileTest, HalvesOfCharactersAreRepaired) {
+  Request request;
+  LineError error;
+  ASSERT_TRUE(
+      ParseRequest(R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "\ud83d"}})",
+                   request, error))
+      << error.message;
+  EXPECT_EQ(request.body, R"({"prompt": "\ufffd"})");
+}
+
 TEST_F(RequestFileTest, ErrorsNameTheFieldInOpenAisWords) {
   struct Case {
     const char* line;

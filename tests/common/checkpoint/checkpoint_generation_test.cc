@@ -16,6 +16,8 @@ TEST(GenerationDefaultsParse, NothingGiven) {
   ASSERT_TRUE(defaults.ok()) << defaults.status();
   EXPECT_EQ(defaults->temperature, 1);
   EXPECT_EQ(defaults->top_p, 1);
+  EXPECT_EQ(defaults->min_p, 0);
+  EXPECT_EQ(defaults->repetition_penalty, 1);
   EXPECT_EQ(defaults->top_k, 0);
   EXPECT_FALSE(defaults->do_sample);
   EXPECT_EQ(defaults->bos, -1);
@@ -27,7 +29,8 @@ TEST(GenerationDefaultsParse, AllFilesTogether) {
   checkpoint::CheckpointDocuments documents;
   documents.config_json = R"({"bos_token_id":0,"eos_token_id":[5,7]})";
   documents.generation_config_json =
-      R"({"bos_token_id":3,"eos_token_id":7,"temperature":0.6,"top_p":0.95,"top_k":20,"do_sample":true})";
+      R"({"bos_token_id":3,"eos_token_id":7,"temperature":0.6,"top_p":0.95,"top_k":20,"do_sample":true,)"
+      R"("min_p":0.05,"repetition_penalty":1.05})";
   documents.tokenizer_json = R"({"added_tokens":[{"id":9,"content":"<eos>"},{"id":3,"content":"<bos>"}]})";
   documents.tokenizer_config_json =
       R"({"bos_token":"<bos>","eos_token":{"content":"<eos>","lstrip":false},"chat_template":"{{ x }}"})";
@@ -35,6 +38,8 @@ TEST(GenerationDefaultsParse, AllFilesTogether) {
   ASSERT_TRUE(defaults.ok()) << defaults.status();
   EXPECT_EQ(defaults->temperature, 0.6);
   EXPECT_EQ(defaults->top_p, 0.95);
+  EXPECT_EQ(defaults->min_p, 0.05);
+  EXPECT_EQ(defaults->repetition_penalty, 1.05);
   EXPECT_EQ(defaults->top_k, 20);
   EXPECT_TRUE(defaults->do_sample);
   EXPECT_EQ(defaults->bos, 3);
@@ -113,6 +118,8 @@ TEST(GenerationDefaultsReject, GenerationConfig) {
   refuse(R"({"temperature":"hot"})", "temperature: \"hot\" is not a number");
   refuse(R"({"top_p":0})", "top_p: 0 is out of range");
   refuse(R"({"top_p":1.5})", "top_p: 1.5 is out of range");
+  refuse(R"({"min_p":-1})", "min_p: -1 is out of range");
+  refuse(R"({"repetition_penalty":0})", "repetition_penalty: 0 is out of range");
   refuse(R"({"top_k":-2})", "top_k: -2 is out of range");
   refuse(R"({"do_sample":1})", "do_sample: 1 is not true or false");
   refuse(R"({"eos_token_id":100})", "eos_token_id: 100 is out of range");

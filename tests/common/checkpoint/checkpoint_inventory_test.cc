@@ -360,7 +360,8 @@ TEST_F(InventoryTest, WrongShapesAndDTypes) {
       {"model.layers.0.mlp.up_proj.weight",
        "I64",
        {96, 64},
-       "dtype I64, expected F8_E4M3 or BF16 or F16 or Q8_0 or Q4_0 or Q5_0 or Q4_K or Q5_K or Q6_K or MXFP4; get the "
+       "dtype I64, expected F8_E4M3 or BF16 or F16 or Q8_0 or Q4_0 or Q5_0 or Q4_K or Q5_K or Q6_K or MXFP4 or Q4_1 or "
+       "Q5_1; get the "
        "model with such weights, or save it so"},
       {"model.layers.0.self_attn.kv_b_proj.weight",
        "F32",

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr char kIndexName[] = "model.safetensors.index.json";
@@ -148,6 +149,23 @@ TEST_F(CheckpointOpen, GgufWithoutSafetensors) {
               {"absent.gguf"});
   dir_.Write("model.safetensors", OneTensor("a").Build());
   EXPECT_TRUE(Open().ok()) << Open().status();
+}
+
+// What a clone without git-lfs has.
+TEST_F(CheckpointOpen, PointersOfGitLfsAreNamed) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 16034480\n";
+  dir_.Write("model.safetensors", OneTensor("a").Build());
+  ASSERT_TRUE(Open().ok()) << Open().status();
+  for (const char* name : {"model.safetensors", "tokenizer.json", "chat_template.jinja"}) {
+    const std::string path = dir_.Write(name, pointer);
+    ExpectError(Open().status(), kInvalid, {path, "a pointer of git-lfs", "git lfs pull"});
+    dir_.Write(name, pointer.substr(1));  // some other small text
+    EXPECT_THAT(std::string(Open().status().message()), Not(HasSubstr("git-lfs"))) << name;
+    std::filesystem::remove(path);
+    dir_.Write("model.safetensors", OneTensor("a").Build());
+  }
+  ExpectError(checkpoint::Checkpoint::Open(dir_.Write("m.gguf", pointer)).status(), kInvalid,
+              {"m.gguf: a pointer of git-lfs"});
 }
 
 TEST_F(CheckpointOpen, MalformedIndex) {

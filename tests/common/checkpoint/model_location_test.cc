@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "tests/common/checkpoint/checkpoint_test_util.h"
 
@@ -126,6 +127,23 @@ TEST_F(ModelLocationTest, Gguf) {
               {"2 GGUF models, name the file of one: Model-Q4_K_M.gguf, Model-Q8_0-00001-of-00002.gguf"});
   plain.Write("config.json", "{}");
   EXPECT_EQ(checkpoint::LocateModel(plain.path())->path, fs::canonical(plain.path()));
+}
+
+TEST_F(ModelLocationTest, AFileOfAnyNameThatBeginsAsGguf) {
+  TempDir plain;
+  for (const auto& [file, name] : std::map<std::string, std::string>{
+           {"sha256-0123abc", "sha256-0123abc"}, {"M.GGUF", "M"}, {"model.bin", "model"}}) {
+    const auto found = checkpoint::LocateModel(plain.Write(file, "GGUF..."));
+    ASSERT_TRUE(found.ok()) << file << ": " << found.status();
+    EXPECT_EQ(found->path, fs::canonical(plain.path()).string() + "/" + file);
+    EXPECT_EQ(found->name, name);
+  }
+  ExpectError(checkpoint::LocateModel(plain.Write("short", "GGU")).status(), absl::StatusCode::kInvalidArgument,
+              {"nor a GGUF file"});
+  TempDir upper;
+  upper.Write("Model-00002-of-00002.Gguf", "");
+  EXPECT_EQ(checkpoint::LocateModel(upper.Write("Model-00001-of-00002.Gguf", ""))->name, "Model");
+  EXPECT_EQ(checkpoint::LocateModel(upper.path())->name, "Model");
 }
 
 // A snapshot holds links, whose targets have other names.

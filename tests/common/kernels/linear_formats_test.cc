@@ -21,8 +21,9 @@
 namespace moestro {
 namespace {
 
-constexpr DType kTypes[] = {DType::kF16, DType::kQ8_0,  DType::kQ4_0,   DType::kQ5_0,  DType::kQ4K,   DType::kQ5K,
-                            DType::kQ6K, DType::kI4G32, DType::kI4G128, DType::kMXFP4, DType::kI4Z32, DType::kI4Z128};
+constexpr DType kTypes[] = {DType::kF16,   DType::kQ8_0,   DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,
+                            DType::kQ5K,   DType::kQ6K,    DType::kI4G32, DType::kI4G128, DType::kMXFP4,
+                            DType::kI4Z32, DType::kI4Z128, DType::kQ4_1,  DType::kQ5_1};
 
 // Inputs that are summed before they are scaled, and columns that a row must be a multiple of.
 int64_t ChainInputs(DType type) { return type == DType::kF16 ? kScaleBlock : FormatOf(type).sub_block; }
@@ -111,6 +112,8 @@ void RandomBlock(DType type, Scales scales, std::mt19937& random, uint8_t* block
       std::memcpy(block, &word, sizeof word);
       return;
     }
+    case DType::kQ4_1:
+    case DType::kQ5_1:
     case DType::kQ4K:
     case DType::kQ5K:
       Store16(block + 2, RandomF16Scale(scales, random));
@@ -139,11 +142,13 @@ double GreatestFactor(DType type, const uint8_t* block) {
     case DType::kI4Z32:
     case DType::kI4Z128:
       return 15.0 * std::fabs(ScaleOfI4Z(block));
+    case DType::kQ4_1:
+    case DType::kQ5_1:
     case DType::kQ4K:
     case DType::kQ5K: {
       uint16_t min;
       std::memcpy(&min, block + 2, sizeof min);
-      return 63.0 * std::max(std::fabs(FromF16(bits)), std::fabs(FromF16(min)));
+      return (HasF16Scales(type) ? 1.0 : 63.0) * std::max(std::fabs(FromF16(bits)), std::fabs(FromF16(min)));
     }
     case DType::kQ6K:
       return 128.0 * std::fabs(FromF16(bits));

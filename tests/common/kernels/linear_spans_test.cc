@@ -18,8 +18,9 @@
 namespace moestro {
 namespace {
 
-constexpr DType kTypes[] = {DType::kQ8_0,  DType::kQ4_0,   DType::kQ5_0,  DType::kQ4K,   DType::kQ5K,   DType::kQ6K,
-                            DType::kI4G32, DType::kI4G128, DType::kMXFP4, DType::kI4Z32, DType::kI4Z128};
+constexpr DType kTypes[] = {DType::kQ8_0,   DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,   DType::kQ5K,
+                            DType::kQ6K,    DType::kI4G32, DType::kI4G128, DType::kMXFP4, DType::kI4Z32,
+                            DType::kI4Z128, DType::kQ4_1,  DType::kQ5_1};
 
 void Store16(uint8_t* p, uint16_t bits) { std::memcpy(p, &bits, sizeof bits); }
 
@@ -39,7 +40,10 @@ CodesOfOnes OnesOf(DType type) {
       return {2, bytes, 0x99};
     case DType::kI4Z32:
     case DType::kI4Z128:
+    case DType::kQ4_1:
       return {4, bytes, 0x11};
+    case DType::kQ5_1:
+      return {8, bytes, 0x11};
     case DType::kQ5_0:
       return {6, bytes, 0x11};
     case DType::kQ4K:
@@ -57,6 +61,8 @@ CodesOfOnes UpperBitsOf(DType type) {
   switch (type) {
     case DType::kQ5_0:
       return {2, 6, 0xff};
+    case DType::kQ5_1:
+      return {4, 8, 0};
     case DType::kQ5K:
       return {16, 48, 0};
     case DType::kQ6K:
@@ -89,6 +95,8 @@ void SetScale(DType type, uint8_t* block, float scale, float min) {
       return Store16(block, ToBf16(scale));
     case DType::kQ6K:
       return Store16(block + 208, ToF16(scale));
+    case DType::kQ4_1:
+    case DType::kQ5_1:
     case DType::kQ4K:
     case DType::kQ5K:
       Store16(block + 2, ToF16(min));
@@ -106,7 +114,7 @@ void SetUnitScales(DType type, uint8_t* block) {
     return;
   }
   if (type == DType::kQ6K) std::fill_n(block + 192, 16, uint8_t{1});
-  if (FormatOf(type).has_mins) {
+  if (FormatOf(type).has_mins && !HasF16Scales(type)) {
     std::fill_n(block + 4, 12, uint8_t{0});
     std::fill_n(block + 4, 4, uint8_t{1});
     std::fill_n(block + 12, 4, uint8_t{1});

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/rpc/server.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tests/support/hang.h"
@@ -129,6 +130,24 @@ TEST(ChannelTest, AUnixSocketHasNoTls) {
   const grpc::Status status =
       Health::NewStub(ConnectServer(local, "certificates"))->Check(&context, HealthCheckRequest(), &reply);
   EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+// Each variable names a proxy that does not answer.
+TEST(ChannelTest, ThisMachineIsReachedWithoutAProxy) {
+  const auto server = RpcServer::Start({"127.0.0.1:0"}, {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  for (const char* name : {"http_proxy", "https_proxy", "grpc_proxy"}) {
+    for (const char* host : {"127.0.0.1", "localhost"}) {
+      setenv(name, "http://127.0.0.1:9", 1);
+      const ServerOptions local{.address = absl::StrCat(host, ":", (*server)->port(0))};
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + kHang);
+      HealthCheckResponse reply;
+      const grpc::Status status = Health::NewStub(ConnectServer(local))->Check(&context, HealthCheckRequest(), &reply);
+      EXPECT_TRUE(status.ok()) << name << " " << host << ": " << status.error_message();
+      unsetenv(name);
+    }
+  }
 }
 
 TEST(ChannelTest, WhatAServerSaysIsNotAMissingConnection) {

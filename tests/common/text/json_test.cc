@@ -104,6 +104,7 @@ TEST(RawField, IsTheTextAsItWasWritten) {
   EXPECT_EQ(RawField(text, "f"), "-1.5e3");
   EXPECT_EQ(RawField(text, "z"), "");
   EXPECT_EQ(RawField("{}", "a"), "");
+  EXPECT_EQ(RawField(R"({"\u0061\n": 1, "n\u0061me": 2, "na\\me": 3})", "name"), "2");
   EXPECT_EQ(RawField(RawField(text, "b"), "y"), "2");
 }
 

@@ -113,11 +113,12 @@ TEST(SegmentFormat, Numbers) {
   EXPECT_EQ(static_cast<int>(DType::kF32), 0);
   EXPECT_EQ(static_cast<int>(DType::kBF16), 1);
   EXPECT_EQ(static_cast<int>(DType::kF8E4M3), 2);
-  const DType in_blocks[] = {DType::kQ8_0,  DType::kQ4_0,   DType::kQ5_0,  DType::kQ4K,   DType::kQ5K,   DType::kQ6K,
-                             DType::kI4G32, DType::kI4G128, DType::kMXFP4, DType::kI4Z32, DType::kI4Z128};
+  const DType in_blocks[] = {DType::kQ8_0,   DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,   DType::kQ5K,
+                             DType::kQ6K,    DType::kI4G32, DType::kI4G128, DType::kMXFP4, DType::kI4Z32,
+                             DType::kI4Z128, DType::kQ4_1,  DType::kQ5_1};
   EXPECT_EQ(static_cast<int>(DType::kF16), 3);
   EXPECT_EQ(static_cast<int>(DType::kI8), 4);
-  for (int i = 0; i < 11; ++i) EXPECT_EQ(static_cast<int>(in_blocks[i]), 5 + i);
+  for (int i = 0; i < 13; ++i) EXPECT_EQ(static_cast<int>(in_blocks[i]), 5 + i);
   EXPECT_EQ(static_cast<int>(TensorLayout::kRowMajor), 0);
   EXPECT_EQ(static_cast<int>(TensorLayout::kPacked), 1);
 }

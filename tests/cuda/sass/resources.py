@@ -7,7 +7,7 @@ from dataclasses import dataclass
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for '(\w+)'")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
-DTYPES = ("F32 BF16 FP8 F16 I8 Q8_0 Q4_0 Q5_0 Q4_K Q5_K Q6_K I4_32 I4_128 MXFP4 I4Z_32 I4Z_128").split()
+DTYPES = ("F32 BF16 FP8 F16 I8 Q8_0 Q4_0 Q5_0 Q4_K Q5_K Q6_K I4_32 I4_128 MXFP4 I4Z_32 I4Z_128 Q4_1 Q5_1").split()
 
 
 @dataclass

@@ -110,7 +110,7 @@ def types_of(path):
     """"Q4_K 12, ...": how many tensors have each type but F32; and whether all can be loaded."""
     import gguf
 
-    loaded = {"F16", "BF16", "Q8_0", "Q4_0", "Q5_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"}
+    loaded = {"F16", "BF16", "Q8_0", "Q4_0", "Q5_0", "Q4_1", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "MXFP4"}
     names = [tensor.tensor_type.name for tensor in gguf.GGUFReader(path).tensors if tensor.tensor_type.name != "F32"]
     return ", ".join(f"{name} {names.count(name)}" for name in sorted(set(names))), set(names) <= loaded
 

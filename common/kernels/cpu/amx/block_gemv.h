@@ -365,7 +365,7 @@ static void MultiplyBlockTokens(const Problem& p, int64_t row_end) {
 
 // REQUIRES: IsBlockFormat(p.w.dtype), 1 or 2 tokens.
 static inline void MultiplyBlocksByVectors(const Problem& p, int64_t row_end) {
-  spans::WithFormat(p.w.dtype, [&]<DType kType>() {
+  WithFormat(p.w.dtype, [&]<DType kType>() {
     p.tokens == 1 ? MultiplyBlockTokens<kType, 1>(p, row_end) : MultiplyBlockTokens<kType, 2>(p, row_end);
   });
 }

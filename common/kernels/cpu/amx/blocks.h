@@ -467,7 +467,7 @@ static void MultiplyFormat(const PackedMatrix& w, const Tokens& x, int64_t token
 // The arguments of linear and linear_coded (kernels.h). REQUIRES: IsBlockFormat(w.dtype); tokens > 0.
 template <typename Tiles>
 static inline void MultiplyBlocks(const Problem& p, int64_t row_end) {
-  spans::WithFormat(p.w.dtype, [&]<DType kType>() {
+  WithFormat(p.w.dtype, [&]<DType kType>() {
     const Bf16Tokens<kType> x(p.x, p.x_stride, p.w.cols, p.tokens > kTileTokens);
     MultiplyFormat<Tiles, kType>(p.w, x, p.tokens, p.y, p.y_stride, p.row_begin, row_end, p.add);
   });
@@ -475,7 +475,7 @@ static inline void MultiplyBlocks(const Problem& p, int64_t row_end) {
 template <typename Tiles>
 static inline void MultiplyBlocksCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens,
                                        float* y, int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
-  spans::WithFormat(w.dtype, [&]<DType kType>() {
+  WithFormat(w.dtype, [&]<DType kType>() {
     const CodedTokens<kType> rows(x, x_stride);
     MultiplyFormat<Tiles, kType>(w, rows, tokens, y, y_stride, row_begin, row_end, add);
   });

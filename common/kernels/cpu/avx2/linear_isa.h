@@ -94,7 +94,7 @@ struct Avx2Isa {
   template <DType kType>
   [[gnu::always_inline]] static inline Vector FromHalf(Words words, int odd) {
     constexpr uint32_t kMask = kType == DType::kQ6K ? 0x003f003f : 0x001f001f;
-    constexpr float kMiddle = kType == DType::kQ5K ? 0 : kType == DType::kQ5_0 ? 16 : 32;
+    constexpr float kMiddle = FormatOf(kType).has_mins ? 0 : kType == DType::kQ5_0 ? 16 : 32;
     // With this upper half, a small number in the lower half is the number + 2^23.
     const __m256i upper = _mm256_set1_epi32(0x4b000000);
     const Words codes = words & kMask;

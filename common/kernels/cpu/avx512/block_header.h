@@ -89,9 +89,13 @@ static inline void ExpandHeader(const uint8_t* header, int64_t span, SpanScales*
   for (int v = 0; v < kGroupVectors; ++v) {
     const uint8_t* tile = header + v * kTileBytes;
     const auto scales = [ out, v ](int64_t j) __attribute__((always_inline)) { return out->scales[j] + v * kTileRows; };
-    if constexpr (kType == DType::kQ8_0 || kType == DType::kQ4_0 || kType == DType::kQ5_0) {
+    if constexpr (HasF16Scales(kType)) {
+      constexpr int kBytes = kFormat.has_mins ? 64 : 32;  // of a sub-block of a tile
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) _mm512_store_ps(scales(j), FromF16(tile + j * 32));
+      for (int j = 0; j < 4; ++j) {
+        _mm512_store_ps(scales(j), FromF16(tile + j * kBytes));
+        if constexpr (kFormat.has_mins) _mm512_store_ps(out->mins[j] + v * kTileRows, FromF16(tile + j * kBytes + 32));
+      }
     } else if constexpr (kType == DType::kI4G32) {
 #pragma GCC unroll 2
       for (int pair = 0; pair < 2; ++pair) {

@@ -97,7 +97,7 @@ struct Avx512Isa {
   }
   template <DType kType>
   [[gnu::always_inline]] static inline Vector FromHalf(Words words, int odd) {
-    constexpr int kFirst = kType == DType::kQ5K ? 0 : kType == DType::kQ5_0 ? -16 : -32;
+    constexpr int kFirst = FormatOf(kType).has_mins ? 0 : kType == DType::kQ5_0 ? -16 : -32;
     const auto codes = reinterpret_cast<__m512i>(words);
     const __m512i values = _mm512_loadu_si512(kIntegers.bf16 + 32 + kFirst);
     // The permutations look at five and six bits of an index.

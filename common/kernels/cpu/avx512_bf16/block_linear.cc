@@ -156,30 +156,9 @@ static void MultiplyBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x_s
 
 void LinearOfBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                     int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
-  switch (w.dtype) {
-    case DType::kQ8_0:
-      return MultiplyBlocks<DType::kQ8_0>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-    case DType::kQ4_0:
-      return MultiplyBlocks<DType::kQ4_0>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-    case DType::kQ5_0:
-      return MultiplyBlocks<DType::kQ5_0>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-    case DType::kQ4K:
-      return MultiplyBlocks<DType::kQ4K>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-    case DType::kQ5K:
-      return MultiplyBlocks<DType::kQ5K>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-    case DType::kQ6K:
-      return MultiplyBlocks<DType::kQ6K>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-    case DType::kI4G32:
-      return MultiplyBlocks<DType::kI4G32>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-    case DType::kI4G128:
-      return MultiplyBlocks<DType::kI4G128>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-    case DType::kI4Z32:
-      return MultiplyBlocks<DType::kI4Z32>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-    case DType::kI4Z128:
-      return MultiplyBlocks<DType::kI4Z128>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-    default:
-      return MultiplyBlocks<DType::kMXFP4>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-  }
+  WithFormat(w.dtype, [&]<DType kType>() {
+    MultiplyBlocks<kType>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
+  });
 }
 
 }  // namespace moestro::avx512_bf16

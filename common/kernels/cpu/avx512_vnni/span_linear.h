@@ -172,7 +172,7 @@ void MultiplyFew(const PackedMatrix& w, const spans::CodedTokens& x, float* y, i
 template <typename Isa>
 static inline void LinearSpans(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y,
                                int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
-  spans::WithFormat(w.dtype, [&]<DType kType>() {
+  WithFormat(w.dtype, [&]<DType kType>() {
     const spans::CodedTokens rows{x, x_stride};
     switch (tokens) {
       case 1:

@@ -108,6 +108,13 @@ void ScaleAndMin(DType type, const uint8_t* header, int64_t tile, int64_t row, i
                static_cast<float>(static_cast<int8_t>(code));
       return;
     }
+    case DType::kQ4_1:
+    case DType::kQ5_1: {
+      const uint8_t* line = header + (tile * 4 + j) * kLineBytes + row * 2;
+      *scale = FromF16(Load<uint16_t>(line));
+      *min = FromF16(Load<uint16_t>(line + 32));
+      return;
+    }
     default:  // Q8_0, Q4_0, Q5_0
       *scale = FromF16(Load<uint16_t>(header + tile * 128 + j * 32 + row * 2));
   }

@@ -49,7 +49,12 @@ MetricsAddresses AddressesOfNode(std::string_view node_env) {
     const std::pair<std::string, std::string> setting = absl::StrSplit(line, absl::MaxSplits('=', 1));
     settings[setting.first] = setting.second;
   }
-  return Consecutive(settings["metrics_host"] + ":" + settings["metrics_port"]).value_or(MetricsAddresses{});
+  MetricsAddresses addresses;
+  for (const char* role : kRoles) {
+    const std::string& address = settings[absl::StrCat("metrics_", role)];
+    if (ParseUrl(address).ok()) addresses[role] = address;
+  }
+  return addresses;
 }
 
 absl::StatusOr<MetricsAddresses> AddressesOfFlags(const std::vector<std::string>& flags) {

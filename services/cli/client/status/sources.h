@@ -16,9 +16,8 @@ inline constexpr std::array<const char*, 4> kRoles = {"router", "weight_store", 
 // Role → HOST:PORT of its /metrics. Roles that are absent have no known address.
 using MetricsAddresses = std::map<std::string, std::string>;
 
-// Reads the addresses that deploy/up has written to RUN_DIR/node.env (KEY=VALUE lines): the router at
-// metrics_host:metrics_port, the others at the next ports, in the order of kRoles. Empty if these keys are absent or
-// not an address.
+// Reads the addresses that deploy/up has written to RUN_DIR/node.env (KEY=VALUE lines): metrics_router and so on.
+// Without those whose keys are absent or no address.
 MetricsAddresses AddressesOfNode(std::string_view node_env);
 
 // Reads --metrics. ROLE=HOST:PORT names one role's address. HOST:PORT names the router's, with the others at the next

@@ -94,7 +94,7 @@ TEST_F(GgufFile, EveryTensorOfTheReferenceImplementation) {
       {"Q4_0", "Q4_0", DType::kQ4_0, {2, 64}, 1504, 72},      {"Q5_0", "Q5_0", DType::kQ5_0, {2, 64}, 1600, 88},
       {"Q4_K", "Q4_K", DType::kQ4K, {2, 3, 256}, 1696, 864},  {"Q5_K", "Q5_K", DType::kQ5K, {2, 3, 256}, 2560, 1056},
       {"Q6_K", "Q6_K", DType::kQ6K, {2, 3, 256}, 3616, 1260}, {"MXFP4", "MXFP4", DType::kMXFP4, {2, 3, 256}, 4896, 816},
-      {"Q4_1", "Q4_1", std::nullopt, {2, 3, 256}, 5728, 960}};
+      {"Q4_1", "Q4_1", DType::kQ4_1, {2, 3, 256}, 5728, 960}};
   const std::vector<checkpoint::TensorInfo>& tensors = model->files.front().tensors();
   ASSERT_THAT(tensors, SizeIs(std::size(expected)));
   for (size_t i = 0; i < tensors.size(); ++i) {

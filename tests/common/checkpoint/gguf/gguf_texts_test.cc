@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <limits>
+#include <set>
 
 #include "common/checkpoint/texts.h"
 #include "common/text/byte_level.h"
@@ -176,18 +177,25 @@ json WithEntry(json metadata, const std::string& key, size_t index, json value) 
 }
 
 TEST(GgufTexts, EveryNameOfAPatternGivesATokenizer) {
-  for (const char* pre : {"chatglm-bpe", "dbrx", "deepseek-llm", "deepseek-v3", "glm4", "gpt-2", "gpt-4o", "llama-bpe",
-                          "llama-v3", "llama3", "minimax-m2", "qwen2", "kimi-k2"}) {
+  const std::set<std::string_view> with_bos = {"falcon3",  "llama-bpe", "llama-v3", "llama3",
+                                               "midm-2.0", "pixtral",   "tekken"};
+  for (const char* pre : {"chatglm-bpe",      "codeshell",   "command-r", "dbrx",     "deepseek-coder", "deepseek-llm",
+                          "deepseek-r1-qwen", "deepseek-v3", "falcon3",   "gigachat", "glm4",           "gpt-2",
+                          "gpt-4o",           "joyai-llm",   "kanana2",   "kimi-k2",  "llama-bpe",      "llama-v3",
+                          "llama3",           "megrez",      "mellum",    "mellum2",  "midm-2.0",       "minerva-7b",
+                          "minimax-m2",       "pixtral",     "qwen2",     "refact",   "seed-coder",     "smaug-bpe",
+                          "smollm",           "solar-open",  "starcoder", "tekken",   "trillion",       "youtu"}) {
     json metadata = With(ByteLevelMetadata(), "pre", pre);
     metadata["tokenizer.ggml.bos_token_id"] = kEnd;
     const auto tokenizer = MakeTokenizer(Documents(metadata));
     ASSERT_NE(tokenizer, nullptr) << pre;
     EXPECT_THAT(tokenizer->Encode("ab", kUntrusted).value(), ElementsAre(kPair)) << pre;
-    EXPECT_EQ(tokenizer->Encode("", {}).value().size(), std::string_view(pre).starts_with("llama") ? 1 : 0) << pre;
+    EXPECT_EQ(tokenizer->Encode("", {}).value().size(), with_bos.contains(pre) ? 1 : 0) << pre;
   }
   // Digits: one by one, in threes, or all.
   const auto pieces = [](const char* pre) {
     json metadata = With(ByteLevelMetadata(), "pre", pre);
+    metadata["tokenizer.ggml.bos_token_id"] = kEnd;
     for (const char* number : {"11", "111", "1111"}) {
       metadata["tokenizer.ggml.tokens"].push_back(number);
       metadata["tokenizer.ggml.token_type"].push_back(1);
@@ -195,10 +203,12 @@ TEST(GgufTexts, EveryNameOfAPatternGivesATokenizer) {
     metadata["tokenizer.ggml.merges"] = {"1 1", "11 1", "11 11"};
     return MakeTokenizer(Documents(metadata))->Encode("1111", kUntrusted).value().size();
   };
-  EXPECT_EQ(pieces("qwen2"), 4);
-  EXPECT_EQ(pieces("deepseek-llm"), 4);
-  for (const char* pre : {"glm4", "deepseek-v3", "gpt-4o", "minimax-m2"}) EXPECT_EQ(pieces(pre), 2) << pre;
-  EXPECT_EQ(pieces("gpt-2"), 1);
+  for (const char* pre :
+       {"qwen2", "deepseek-llm", "deepseek-coder", "smollm", "starcoder", "tekken", "seed-coder", "youtu"}) {
+    EXPECT_EQ(pieces(pre), 4) << pre;
+  }
+  for (const char* pre : {"glm4", "deepseek-v3", "gpt-4o", "minimax-m2", "smaug-bpe"}) EXPECT_EQ(pieces(pre), 2) << pre;
+  for (const char* pre : {"gpt-2", "gigachat", "mellum"}) EXPECT_EQ(pieces(pre), 1) << pre;
 }
 
 TEST(GgufTexts, SettingsAreThoseOfTheKeys) {
@@ -211,6 +221,8 @@ TEST(GgufTexts, SettingsAreThoseOfTheKeys) {
   metadata["general.sampling.temp"] = 0.6f;
   metadata["general.sampling.top_k"] = 20;
   metadata["general.sampling.top_p"] = 0.95f;
+  metadata["general.sampling.min_p"] = 0.05f;
+  metadata["general.sampling.penalty_repeat"] = 1.5f;
   const CheckpointDocuments documents = Documents(metadata);
   const GenerationDefaults defaults = Defaults(documents);
   EXPECT_EQ(defaults.bos_token, metadata["tokenizer.ggml.tokens"]['a']);
@@ -222,6 +234,8 @@ TEST(GgufTexts, SettingsAreThoseOfTheKeys) {
   EXPECT_EQ(defaults.temperature, 0.6);
   EXPECT_EQ(defaults.top_k, 20);
   EXPECT_EQ(defaults.top_p, 0.95);
+  EXPECT_EQ(defaults.min_p, 0.05);
+  EXPECT_EQ(defaults.repetition_penalty, 1.5);
   EXPECT_TRUE(defaults.do_sample);
   EXPECT_EQ(json::parse(documents.tokenizer_config_json)["pad_token"], "<think>");
   EXPECT_EQ(json::parse(documents.tokenizer_json)["model"]["vocab"].count("[PAD259]"), 0);

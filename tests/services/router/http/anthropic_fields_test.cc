@@ -46,7 +46,7 @@ TEST(AnthropicFieldsTest, ReadsEveryKindOfBlock) {
   ASSERT_EQ(messages[2].tool_calls.size(), 1u);
   EXPECT_EQ(messages[2].tool_calls[0].id, "a");
   EXPECT_EQ(messages[2].tool_calls[0].name, "f");
-  EXPECT_EQ(messages[2].tool_calls[0].arguments, R"({"x":[1]})");
+  EXPECT_EQ(messages[2].tool_calls[0].arguments, R"({"x": [1]})");
   EXPECT_EQ(messages[3].role, "tool");
   EXPECT_EQ(messages[3].tool_call_id, "a");
   EXPECT_EQ(messages[3].content, "3");
@@ -69,10 +69,26 @@ TEST(AnthropicFieldsTest, ToolsBecomeFunctionsAndKeepTheOrderOfTheirKeys) {
   const auto chat = ReadAnthropic(head + tools + "}");
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->tools,
-            R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"z":1,"a":2}}}])");
+            R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"z": 1, "a": 2}}}])");
   EXPECT_EQ(ReadAnthropic(head + tools + R"(, "tool_choice": {"type": "none"}})")->tools, "");
   EXPECT_EQ(ReadAnthropic(head + tools + R"(, "tool_choice": {"type": "any"}})")->tools,
             ReadAnthropic(head + tools + "}")->tools);
+}
+
+TEST(AnthropicFieldsTest, CallsKeepTheOrderOfTheirKeys) {
+  const auto chat = ReadAnthropic(R"({"messages": [
+    {"role": "user", "content": "x"},
+    {"role": "assistant", "content": [{"type": "text", "text": "I write."},
+      {"type": "tool_use", "id": "a", "name": "f", "input": {"path": "p", "content": {"z": 1, "a": 2}, "append": false}},
+      {"type": "tool_use", "id": "b", "name": "g", "\u0069nput": {"z": 18446744073709551616, "a": 1}},
+      {"type": "tool_use", "id": "c", "name": "h", "input": {}}, {"type": "tool_use", "id": "d", "name": "h"}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  const auto& calls = chat->messages[1].tool_calls;
+  ASSERT_EQ(calls.size(), 4u);
+  EXPECT_EQ(calls[0].arguments, R"({"path": "p", "content": {"z": 1, "a": 2}, "append": false})");
+  EXPECT_EQ(calls[1].arguments, R"({"z": 18446744073709551616, "a": 1})");
+  EXPECT_EQ(calls[2].arguments, "");
+  EXPECT_EQ(calls[3].arguments, "");
 }
 
 TEST(AnthropicFieldsTest, ThinkingIsOffUnlessAskedFor) {

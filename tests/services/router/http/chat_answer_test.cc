@@ -4,38 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_split.h"
-#include "tests/services/router/fake_node.h"
-#include "tests/services/router/tiny_tokenizer.h"
+#include "tests/services/router/http/answer_fixture.h"
 
 namespace moestro::router {
 namespace {
 
 using ::testing::ElementsAre;
 
-class ChatAnswerTest : public ::testing::Test {
+class ChatAnswerTest : public AnswerFixture {
  protected:
-  ChatAnswerTest() {
-    auto model = std::make_shared<ServedModel>();
-    model->name = "tiny";
-    model->fingerprint = "0123456789abcdef";
-    auto text = ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
-                                   .family = "qwen3_moe",
-                                   .chat_template = "<think></think><tool_call>"});
-    EXPECT_TRUE(text.ok()) << text.status();
-    model->text = *std::move(text);
-    model_ = std::move(model);
-    request_.choices.resize(1);
-    request_.tools = R"([{"type": "function", "function": {"name": "f"}}])";
-  }
-
-  // A whole answer, cut into these pieces.
-  void Run(ChatAnswer& answer, const std::vector<std::string>& pieces) {
-    EXPECT_TRUE(answer.Started(0, 7, {.cached_tokens = 3, .path_reason = ""}).ok());
-    for (const std::string& piece : pieces) EXPECT_TRUE(answer.Tokens(0, {Token{.id = 65}}, piece).ok());
-    EXPECT_TRUE(answer.Finished(0, {.reason = FinishReason::kStop, .prompt_tokens = 7}).ok());
-    EXPECT_TRUE(answer.Finish().ok());
-  }
-
   std::vector<OrderedJson> Frames() {
     std::string all;
     for (const std::string& piece : response_.Take().pieces) all += piece;
@@ -47,17 +24,7 @@ class ChatAnswerTest : public ::testing::Test {
     }
     return frames;
   }
-
-  testing::FakeRequestClock clock_;
-  prometheus::Counter stalled_, behind_;
-  SlowClients clients_{{}, clock_, stalled_, behind_};
-  Response response_{clients_, [] {}, [] {}};
-  ModelBoard::ModelPtr model_;
-  ChatRequest request_;
 };
-
-const std::vector<std::string> kPieces = {
-    "<think>", "hm", "</think>", "Yes.", "<tool_call>", R"({"name": "f", "arguments": {"x": )", "1}}", "</tool_call>"};
 
 TEST_F(ChatAnswerTest, ADocumentHasReasoningContentAndCalls) {
   Run(*NewChatDocument(request_, model_, "1", response_), kPieces);

@@ -32,7 +32,7 @@ TEST(ChatFieldsTest, ReadsEveryKindOfMessage) {
   EXPECT_EQ(chat->messages[2].reasoning_content, "hm");
   ASSERT_EQ(chat->messages[2].tool_calls.size(), 2u);
   EXPECT_EQ(chat->messages[2].tool_calls[0].arguments, R"({"x": 1})");
-  EXPECT_EQ(chat->messages[2].tool_calls[1].arguments, R"({"y":2})");
+  EXPECT_EQ(chat->messages[2].tool_calls[1].arguments, R"({"y": 2})");
   EXPECT_EQ(chat->messages[3].tool_call_id, "1");
 }
 
@@ -44,6 +44,22 @@ TEST(ChatFieldsTest, ToolsKeepTheOrderOfTheirKeys) {
   const auto none = ReadBody(R"({"messages": [], "tools": [{"function": {"name": "f"}}], "tool_choice": "none"})");
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->tools, "");
+}
+
+TEST(ChatFieldsTest, ObjectsOfClientsKeepTheOrderOfTheirKeys) {
+  const auto chat = ReadBody(R"({"chat_template_kwargs": {"z": {"y": 1, "x": 12345678901234567890123}, "a": 1},
+    "reasoning_effort": "none", "messages": [
+    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}},
+                                         {"function": {"name": "f", "arguments": {"z": 1, "a": {"y": 2, "b": 3}}}}]},
+    {"role": "assistant", "function_call": {"\u0061rguments": {"path": "p", "content": "c"}, "name": "f"}},
+    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}, {"function": {"name": "f"}}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->messages[0].tool_calls[1].arguments, R"({"z": 1, "a": {"y": 2, "b": 3}})");
+  EXPECT_EQ(chat->messages[1].tool_calls[0].arguments, R"({"path": "p", "content": "c"})");
+  EXPECT_EQ(chat->messages[2].tool_calls[0].arguments, "{}");
+  EXPECT_EQ(chat->messages[2].tool_calls[1].arguments, "");
+  EXPECT_EQ(chat->template_flags, R"({"z": {"y": 1, "x": 12345678901234567890123}, "a": 1, )"
+                                  R"("reasoning_effort":"none", "enable_thinking":false})");
 }
 
 ToolChoice ToolChoiceOf(const std::string& text) {
@@ -170,7 +186,7 @@ TEST(ChatFieldsTest, AllowsSomeOfTheTools) {
 TEST(ChatFieldsTest, FlagsOfTheTemplate) {
   const auto chat = ReadBody(R"({"messages": [], "chat_template_kwargs": {"a": true}, "reasoning_effort": "none"})");
   ASSERT_TRUE(chat.ok());
-  EXPECT_EQ(chat->template_flags, R"({"a":true,"enable_thinking":false,"reasoning_effort":"none"})");
+  EXPECT_EQ(chat->template_flags, R"({"a": true, "reasoning_effort":"none", "enable_thinking":false})");
   EXPECT_EQ(ReadBody(R"({"messages": []})")->template_flags, "");
 }
 

@@ -19,7 +19,9 @@
 namespace moestro::router {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 namespace asio = boost::asio;
 
@@ -202,6 +204,69 @@ TEST_F(ConnectionTest, TheAnswerToARefusedBodySaysThatTheConnectionEnds) {
   EXPECT_THAT(Send(Post("/private", 0)), HasSubstr("Connection: keep-alive"));
   EXPECT_FALSE(wire_->closed);
   EXPECT_THAT(Send(Post("/private", 10)), HasSubstr("Connection: close"));
+}
+
+TEST_F(ConnectionTest, OneEmptyLineBehindABodyBelongsToNothing) {
+  const std::string two = Post("/echo", 1) + "\r\n" + Post("/echo", 2);
+  EXPECT_THAT(Send(two), HasSubstr("2 bytes"));
+  EXPECT_FALSE(wire_->closed);
+  EXPECT_THAT(Send("\r\n" + Post("/echo", 1)), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Send("\r\n\r\n" + Post("/echo", 1)), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(Send("\n" + Post("/echo", 1)), StartsWith("HTTP/1.1 400"));
+  EXPECT_EQ(Send("\r"), "");
+  EXPECT_FALSE(wire_->closed);
+}
+
+TEST_F(ConnectionTest, CodingsOfABodyAreRefused) {
+  const std::string gzip = Send(Post("/echo", 1, "Host: x\r\nContent-Encoding: gzip\r\n"));
+  EXPECT_THAT(gzip, StartsWith("HTTP/1.1 415"));
+  EXPECT_THAT(gzip, HasSubstr("Accept-Encoding: identity\r\n"));
+  EXPECT_THAT(Send(Post("/echo", 1, "Host: x\r\nContent-Encoding: Identity\r\n")), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(ConnectionTest, EveryAnswerHasItsDateAndAName) {
+  for (const std::string& request :
+       {Post("/echo", 1), Post("/none", 0), Post("/private", 0), std::string("x\r\n\r\n")}) {
+    const std::string answer = Send(request);
+    EXPECT_THAT(answer, ContainsRegex("\r\nDate: [A-Z][a-z][a-z], [0-9][0-9] [A-Z][a-z][a-z] 20[0-9][0-9] "
+                                      "[0-9:]* GMT\r\n"));
+    EXPECT_THAT(answer, ContainsRegex("\r\nx-request-id: req_[0-9a-f]+\r\nrequest-id: req_[0-9a-f]+\r\n"));
+  }
+  const auto named = [&](const std::string& id) {
+    return Send(Post("/echo", 1, absl::StrCat("Host: x\r\nX-Request-Id: ", id, "\r\n")));
+  };
+  EXPECT_THAT(named("a.B:9_-"), HasSubstr("\r\nx-request-id: a.B:9_-\r\nrequest-id: a.B:9_-\r\n"));
+  EXPECT_THAT(named(std::string(128, 'a')), HasSubstr(std::string(128, 'a')));
+  for (const std::string& id :
+       {std::string(129, 'a'), std::string("a b"), std::string("a\"]"), std::string("\xC3\xA4")}) {
+    EXPECT_THAT(named(id), HasSubstr("\r\nx-request-id: req_")) << id;
+  }
+}
+
+TEST_F(ConnectionTest, HalvesOfCharactersAreRepairedButInFiles) {
+  const auto post = [](const std::string& path) {
+    const std::string body = R"("\ud83d")";
+    return absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
+  };
+  endpoints_.Add(
+      {.method = "POST",
+       .path = "/same",
+       .handle = [](HttpRequest& request, Response& response) { return response.Send(200, {}, request.body.text); },
+       .where = Endpoint::Where::kEventLoop});
+  endpoints_.Add(
+      {.method = "POST",
+       .path = "/file",
+       .handle = [](HttpRequest& request, Response& response) { return response.Send(200, {}, request.body.text); },
+       .where = Endpoint::Where::kEventLoop,
+       .body_bytes = 100});
+  EXPECT_THAT(Send(post("/same")), HasSubstr(R"("\ufffd")"));
+  EXPECT_THAT(Send(post("/file")), HasSubstr(R"("\ud83d")"));
+}
+
+TEST_F(ConnectionTest, APathThatIsNotHereNamesTheNearest) {
+  EXPECT_THAT(Send(Post("/ech", 0)), HasSubstr("there is nothing at /ech; the nearest that is here is /echo"));
+  EXPECT_THAT(Send(Post("/api/upload", 0)), HasSubstr("the nearest that is here is /upload"));
+  EXPECT_THAT(Send(Post("/something/else", 0)), Not(HasSubstr("nearest")));
 }
 
 TEST_F(ConnectionTest, TimesAreBounded) {

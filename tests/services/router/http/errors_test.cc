@@ -56,6 +56,25 @@ TEST(HttpErrorsTest, APromptThatIsTooLongHasTheWordsOfEachApi) {
   EXPECT_EQ(AnthropicMessage(absl::InvalidArgumentError("chat.tools: x")), "tools: x");
 }
 
+TEST(HttpErrorsTest, EachApiHasNamesOfItsOwn) {
+  const auto words = [](Api api, const char* message) {
+    return std::string(InWordsOf(api, absl::InvalidArgumentError(message)).message());
+  };
+  EXPECT_EQ(words(Api::kResponses, "messages: is empty"), "input: is empty");
+  EXPECT_EQ(words(Api::kResponses, "chat.messages[3].tool_calls: x"), "input: x");
+  EXPECT_EQ(words(Api::kResponses, "input[3].type: x"), "input[3].type: x");
+  EXPECT_EQ(words(Api::kChat, "chat.messages[3].role: x"), "messages[3].role: x");
+  EXPECT_EQ(words(Api::kChat, "chat: x"), "messages: x");
+  EXPECT_EQ(words(Api::kChat, "chat.template_flags: x"), "chat_template_kwargs: x");
+  EXPECT_EQ(words(Api::kCompletions, "token_ids.ids: x"), "prompt: x");
+  EXPECT_EQ(words(Api::kMessages, "stop: a text is empty"), "stop_sequences: a text is empty");
+  EXPECT_EQ(words(Api::kMessages, "stop_token_ids: x"), "stop_token_ids: x");
+  EXPECT_EQ(words(Api::kMessages, "no field"), "no field");
+  const absl::Status over = InWordsOf(Api::kCompletions, OverContextError("input", {.tokens = 9, .context = 8}));
+  EXPECT_EQ(ErrorOf(over)["code"], "context_length_exceeded");
+  EXPECT_EQ(ErrorOf(over)["param"], "prompt");
+}
+
 TEST(HttpErrorsTest, StatusCodes) {
   EXPECT_EQ(OpenAiError(absl::UnauthenticatedError("")).status, 401);
   EXPECT_EQ(OpenAiError(absl::NotFoundError("")).status, 404);

@@ -25,14 +25,14 @@ struct Reading {
 
 TEST(RequestFieldsTest, ReadsWhatIsSet) {
   Reading reading(R"({"max_tokens": 5, "max_completion_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": -1,
-                      "seed": -1, "stop_token_ids": [1, 2], "ignore_eos": true, "unknown": {}})");
+                      "seed": -2, "stop_token_ids": [1, 2], "ignore_eos": true, "unknown": {}})");
   const GenerateInput input = ReadGenerateFields(reading.fields, reading.text);
   ASSERT_TRUE(reading.status.ok()) << reading.status;
   EXPECT_EQ(input.max_tokens, 7u);
   EXPECT_EQ(input.temperature, 0.5f);
   EXPECT_EQ(input.top_p, 0.25f);
   EXPECT_EQ(input.top_k, 0);
-  EXPECT_EQ(input.seed, UINT64_MAX);
+  EXPECT_EQ(input.seed, UINT64_MAX - 1);
   EXPECT_THAT(input.stop_ids, ElementsAre(1, 2));
   EXPECT_TRUE(input.ignore_eos);
 }
@@ -70,13 +70,71 @@ TEST(RequestFieldsTest, ReadsConstraints) {
         {R"({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"z": 1, "a": 2}}}})",
          Kind::kJsonSchema, R"({"z": 1, "a": 2})"},
         {R"({"json_schema": {"z": 1}})", Kind::kJsonSchema, R"({"z": 1})"},
-        {R"({"grammar": "root ::= x"})", Kind::kGrammar, "root ::= x"}}) {
+        {R"({"grammar": "root ::= x"})", Kind::kGrammar, "root ::= x"},
+        // Forms of llama-server, TGI and others.
+        {R"({"response_format": {"type": "json_schema", "schema": {"z": 1}}})", Kind::kJsonSchema, R"({"z": 1})"},
+        {R"({"response_format": {"type": "json", "value": {"z": 1}}})", Kind::kJsonSchema, R"({"z": 1})"},
+        {R"({"response_format": {"type": "regex", "pattern": "a+"}})", Kind::kRegex, "a+"},
+        {R"({"response_format": {"type": "grammar", "grammar": "root ::= x"}})", Kind::kGrammar, "root ::= x"},
+        {R"({"json_schema": "{\"z\": 1}"})", Kind::kJsonSchema, R"({"z": 1})"},
+        {R"({"grammar": {"type": "regex", "value": "a+"}})", Kind::kRegex, "a+"},
+        {R"({"grammar": {"type": "json", "value": {"z": 1}}})", Kind::kJsonSchema, R"({"z": 1})"},
+        {R"({"guided_json": {"z": 1}, "grammar": "", "regex": null})", Kind::kJsonSchema, R"({"z": 1})"},
+        {R"({"guided_json": "{\"z\": 1}"})", Kind::kJsonSchema, R"({"z": 1})"},
+        {R"({"guided_regex": "a+"})", Kind::kRegex, "a+"},
+        {R"({"guided_choice": ["a", "\"\\", "x\ny"]})", Kind::kGrammar, R"(root ::= "a" | "\"\\" | "x\x0ay")"},
+        {R"({"guided_grammar": "root ::= x"})", Kind::kGrammar, "root ::= x"},
+        {R"({"guided_json_object": true})", Kind::kJsonObject, ""},
+        {R"({"regex": "a+"})", Kind::kRegex, "a+"},
+        {R"({"ebnf": "root ::= x"})", Kind::kGrammar, "root ::= x"},
+        {R"({"regex_pattern": "a+"})", Kind::kRegex, "a+"},
+        {R"({"structured_outputs": {"json": {"z": 1}}})", Kind::kJsonSchema, R"({"z": 1})"},
+        {R"({"structured_outputs": {"regex": "a+", "json_object": false}})", Kind::kRegex, "a+"},
+        {R"({"guided_decoding": {"choice": ["a"]}})", Kind::kGrammar, R"(root ::= "a")"}}) {
     Reading reading(text);
     const GenerateInput input = ReadGenerateFields(reading.fields, reading.text);
     ASSERT_TRUE(reading.status.ok()) << reading.status;
     EXPECT_EQ(input.constraint.kind, kind) << text;
     EXPECT_EQ(input.constraint.text, wanted) << text;
   }
+}
+
+// -1 is the word of llama-server and vLLM for "choose".
+TEST(RequestFieldsTest, MinusOneIsTheDefault) {
+  Reading reading(R"({"max_tokens": -1, "seed": -1, "top_k": -1})");
+  const GenerateInput input = ReadGenerateFields(reading.fields, reading.text);
+  ASSERT_TRUE(reading.status.ok()) << reading.status;
+  EXPECT_EQ(input.max_tokens, 0u);
+  EXPECT_FALSE(input.seed);
+  EXPECT_EQ(input.top_k, 0);
+  Reading more(R"({"max_tokens": 1000000000000})");
+  EXPECT_EQ(ReadGenerateFields(more.fields, more.text).max_tokens, UINT32_MAX);
+}
+
+TEST(RequestFieldsTest, ConstraintsThatCannotBeKeptAreRefusedByName) {
+  for (const auto& [text, field] :
+       {std::pair(R"({"structural_tag": "{}"})", "structural_tag: "),
+        {R"({"structured_outputs": {"structural_tag": "{}"}})", "structured_outputs.structural_tag: "},
+        {R"({"guided_whitespace_pattern": " "})", "guided_whitespace_pattern: "},
+        {R"({"grammar_lazy": true})", "grammar_lazy: "},
+        {R"({"allowed_token_ids": [1]})", "allowed_token_ids: "},
+        {R"({"bad_words": ["a"]})", "bad_words: "},
+        {R"({"guided_choice": []})", "guided_choice: "},
+        {R"({"guided_choice": [1]})", "guided_choice: "},
+        {R"({"guided_regex": 5})", "guided_regex: "},
+        {R"({"structured_outputs": "json"})", "structured_outputs: "},
+        {R"({"grammar": {"type": "lark", "value": "x"}})", "grammar.type: "},
+        {R"({"grammar": {"type": "regex"}})", "grammar.value: "},
+        {R"({"guided_regex": "a", "guided_json": {}})", "guided_regex: asks for one form"},
+        {R"({"regex": "a", "response_format": {"type": "json_object"}})", "response_format: asks for one form"},
+        {R"({"response_format": {"type": "structural_tag"}})", "response_format.type: "}}) {
+    Reading reading(text);
+    ReadGenerateFields(reading.fields, reading.text);
+    EXPECT_THAT(std::string(reading.status.message()), StartsWith(field));
+  }
+  Reading reading(R"({"structural_tag": "", "grammar_lazy": false, "bad_words": [], "guided_decoding_backend": "x"})");
+  EXPECT_EQ(ReadGenerateFields(reading.fields, reading.text).constraint.kind, Constraint::Kind::kNone);
+  EXPECT_TRUE(reading.status.ok()) << reading.status;
 }
 
 TEST(RequestFieldsTest, NullCountsAsAbsent) {
@@ -95,7 +153,7 @@ TEST(RequestFieldsTest, WrongTypesNameTheField) {
         {R"({"top_k": 1.5})", "top_k: "},
         {R"({"seed": 1e30})", "seed: "},
         {R"({"max_tokens": 0})", "max_tokens: "},
-        {R"({"max_tokens": 1e10})", "max_tokens: "},
+        {R"({"max_tokens": 1e30})", "max_tokens: "},
         {R"({"stop_token_ids": 5})", "stop_token_ids: "},
         {R"({"stop_token_ids": ["a"]})", "stop_token_ids: "},
         {R"({"stop": 5})", "stop: "},

@@ -46,6 +46,15 @@ TEST(ResponsesRequestTest, ItemsBecomeMessages) {
   EXPECT_EQ(messages[5].tool_calls[0].id, "3");
 }
 
+TEST(ResponsesRequestTest, CallsKeepTheOrderOfTheirKeys) {
+  const auto chat = ReadResponses(R"({"input": [
+    {"type": "function_call", "call_id": "1", "name": "f", "arguments": {"z": 1, "a": {"y": 2, "b": 3}}},
+    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"z": 1, "a": 2}}}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->messages[0].tool_calls[0].arguments, R"({"z": 1, "a": {"y": 2, "b": 3}})");
+  EXPECT_EQ(chat->messages[1].tool_calls[0].arguments, R"({"z": 1, "a": 2})");
+}
+
 TEST(ResponsesRequestTest, ThoughtsWithoutAnAnswerAreDropped) {
   const auto chat =
       ReadResponses(R"({"input": [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
@@ -113,7 +122,7 @@ TEST(ResponsesRequestTest, CallsOfOtherKindsAreCalls) {
   EXPECT_EQ(messages[1].tool_calls[0].arguments, R"({"input":"+ a"})");
   EXPECT_EQ(messages[2].content, "done");
   EXPECT_EQ(messages[3].tool_calls[0].name, "shell");
-  EXPECT_EQ(messages[3].tool_calls[0].arguments, R"({"commands":["ls"]})");
+  EXPECT_EQ(messages[3].tool_calls[0].arguments, R"({"commands": ["ls"]})");
   EXPECT_EQ(messages[4].content, "ab");
   EXPECT_EQ(messages[5].tool_calls[0].id, "3");
   EXPECT_EQ(messages[6].tool_call_id, "3");

@@ -77,6 +77,22 @@ TEST(OutputParserTest, ProseAboutAMarkerIsHeldNoLongerThanNeeded) {
   EXPECT_EQ(NewParser(glm, {.parse_tools = true})->Push("<tool_call> is a").content, "<tool_call> is a");
 }
 
+TEST(OutputParserTest, WhereAGrammarBindsCallsOnlyThoseInTheirTagsCount) {
+  const ParserOptions bound{.parse_tools = true, .tools = R"([{"function": {"name": "f"}}])", .lost_tags = false};
+  const std::string call = "{\"name\": \"f\"}</tool_call>";
+  EXPECT_EQ(Parse(*Hermes(bound), {call}).content, call);
+  const std::string thought = "Hm. <tool_call>" + call;
+  EXPECT_EQ(Parse(*Hermes(bound), {"<think>" + thought}).reasoning, thought);
+  EXPECT_EQ(Parse(*Hermes(bound), {"<tool_call>" + call}).calls.size(), 1u);
+}
+
+TEST(OutputParserTest, ThoughtsAboutACallGoOutWhenItsEndIsKnown) {
+  const auto parser = Hermes({.parse_tools = true, .tools = R"([{"function": {"name": "f"}}])"});
+  EXPECT_EQ(parser->Push("<think>Hm, <tool_call> is").reasoning, "Hm, <tool_call> is");
+  EXPECT_EQ(parser->Push(" <tool_call>{\"name\": \"f\"}</tool_call>").reasoning, "");
+  EXPECT_EQ(parser->Push(" a").reasoning, " <tool_call>{\"name\": \"f\"}</tool_call> a");
+}
+
 TEST(OutputParserTest, IdsDifferByCallAndBySeed) {
   const std::string calls = "<tool_call>{\"name\": \"f\"}</tool_call><tool_call>{\"name\": \"f\"}</tool_call>";
   std::set<std::string> ids;
@@ -156,7 +172,8 @@ TEST(OutputParserTest, AnyTextIsTheSameHoweverItIsCutAndNoWordIsLost) {
        "",
        {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>", "analysis",
         "final", " to=functions."}}};
-  const std::vector<std::string> common = {"<think>", "</think>", "{", "}", "\"", ", ", ": ", "\n", " ", "<", "é"};
+  const std::vector<std::string> common = {"<think>", "</think>", "{", "}", "\"", ", ",   ": ",
+                                           "\n",      " ",        "<", "é", "f",  "\"f\""};
   std::mt19937 random(5);
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
   for (const Soup& soup : soups) {
@@ -165,7 +182,10 @@ TEST(OutputParserTest, AnyTextIsTheSameHoweverItIsCutAndNoWordIsLost) {
     std::vector<std::string> parts = soup.markup;
     parts.insert(parts.end(), common.begin(), common.end());
     for (int round = 0; round < 3000; ++round) {
-      const ParserOptions options = {.reasoning_open = below(4) == 0, .parse_tools = below(8) != 0, .id_seed = 3};
+      const ParserOptions options = {.reasoning_open = below(4) == 0,
+                                     .parse_tools = below(8) != 0,
+                                     .tools = R"([{"function": {"name": "f"}}, {"function": {"name": "function"}}])",
+                                     .id_seed = 3};
       std::string text;
       for (size_t i = 0; i < 20; ++i)
         text += below(3) == 0 ? "w" + std::to_string(i) + "x" : parts[below(parts.size())];

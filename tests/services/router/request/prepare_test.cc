@@ -110,6 +110,28 @@ TEST(PrepareTest, OptionsAreOffUntilAClientSetsThem) {
   EXPECT_TRUE(job->keep_special_tokens);
 }
 
+TEST(PrepareTest, ThePublishersDefaultsAreThoseOfARequest) {
+  ServedModel model = Model();
+  model.default_min_p = 0.05f;
+  model.default_repetition_penalty = 1.05f;
+  GenerateInput input = Prompt();
+  const auto sampling = [&] { return PrepareGenerate(input, model, {}, "id", /*seed=*/99)->sampling; };
+  EXPECT_EQ(sampling().min_p, 0.05f);
+  EXPECT_EQ(sampling().repetition_penalty, 1.05f);
+  input.min_p = 0;
+  input.repetition_penalty = 1;
+  EXPECT_EQ(sampling().min_p, 0);
+  EXPECT_EQ(sampling().repetition_penalty, 1);
+}
+
+TEST(PrepareTest, ATopPOfNothingLeavesTheLikeliestToken) {
+  GenerateInput input = Prompt();
+  input.temperature = 1.5f;
+  input.top_p = 0;
+  EXPECT_EQ(Prepare(input)->sampling.temperature, 0);
+  EXPECT_EQ(Prepare(input)->sampling.top_p, 1);
+}
+
 TEST(PrepareTest, NamesOfRequestsAreFitForALog) {
   const ServedModel model = Model();
   EXPECT_TRUE(CheckRequestId("", model).ok());
@@ -141,7 +163,7 @@ TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
       {"temperature", [](auto& in) { in.temperature = 2.1f; }},
       {"temperature", [&](auto& in) { in.temperature = nan; }},
       {"temperature", [](auto& in) { in.temperature = INFINITY; }},
-      {"top_p", [](auto& in) { in.top_p = 0; }},
+      {"top_p", [](auto& in) { in.top_p = -0.1f; }},
       {"top_p", [](auto& in) { in.top_p = 1.1f; }},
       {"top_p", [&](auto& in) { in.top_p = nan; }},
       {"top_k", [](auto& in) { in.top_k = -1; }},
@@ -192,8 +214,6 @@ TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
        [](auto& in) {
          in.stop = {"x", ""};
        }},
-      {"max_tokens", [](auto& in) { in.max_tokens = 19; }},
-      {"max_tokens", [](auto& in) { in.max_tokens = 0xFFFFFFFF; }},
       {"stop_ids", [](auto& in) { in.stop_ids = {-1}; }},
       {"stop_ids", [](auto& in) { in.stop_ids = {testing::kTokenCount}; }},
       {"token_ids", [](auto& in) { in.prompt = TokenList{testing::kTokenCount}; }},
@@ -232,11 +252,11 @@ TEST(PrepareTest, TextThatCannotFitIsCountedWithinABound) {
   auto [words, numbers] = over(std::string(20, 'h'));  // and BOS
   EXPECT_EQ(words, "prompt: has 21 tokens, and the model's context has 20");
   EXPECT_TRUE(numbers.is_exact && numbers.tokens == 21 && numbers.context == 20);
-  std::tie(words, numbers) = over(std::string(kMostCounted - 1, 'h'));
-  EXPECT_TRUE(numbers.is_exact && numbers.tokens == kMostCounted) << words;
-  std::tie(words, numbers) = over(std::string(kMostCounted, 'h'));
-  EXPECT_EQ(words, "prompt: has at least 262165 tokens, and the model's context has 20");
-  EXPECT_FALSE(numbers.is_exact);
+  std::tie(words, numbers) = over(std::string(100'000, 'h'));
+  EXPECT_TRUE(numbers.is_exact && numbers.tokens == 100'001) << words;
+  // A word that is too long to be merged is too long for the context, too.
+  std::tie(words, numbers) = over(std::string(300'000, 'h'));
+  EXPECT_EQ(words, "prompt: has at least 21 tokens, and the model's context has 20");
   std::tie(words, numbers) = over(std::string(kMostBytes, 'h') + '\xFF');  // would be found not to be UTF-8
   EXPECT_EQ(words, "prompt: has more than 3408132 bytes, the most that the model's context of 20 tokens can hold");
   EXPECT_TRUE(!numbers.is_exact && numbers.tokens == kMostCounted + 1);
@@ -394,11 +414,11 @@ TEST(PrepareTest, AKeyBoundsTokens) {
   const PrepareLimits few{.default_max_tokens = 15, .tenant = {.max_tokens = 4}};
   EXPECT_EQ(prepare(few, 2, 0)->max_tokens, 4u);
   EXPECT_EQ(prepare(few, 2, 4)->max_tokens, 4u);
-  EXPECT_EQ(Refusal(prepare(few, 2, 5).status()), "max_tokens: the API key allows 4 (max-tokens)");
+  EXPECT_EQ(prepare(few, 2, 5)->max_tokens, 4u);
   const PrepareLimits small{.default_max_tokens = 15, .tenant = {.context = 10}};
   EXPECT_EQ(prepare(small, 2, 0)->max_tokens, 8u);
   EXPECT_EQ(prepare(small, 2, 8)->max_tokens, 8u);
-  EXPECT_THAT(Refusal(prepare(small, 2, 9).status()), HasSubstr("the API key allows 10 (context)"));
+  EXPECT_EQ(prepare(small, 2, 9)->max_tokens, 8u);
   EXPECT_EQ(prepare(small, 9, 0)->max_tokens, 1u);
   EXPECT_THAT(Refusal(prepare(small, 10, 0).status()), HasSubstr("the API key allows 10 (context)"));
   EXPECT_TRUE(PrepareScore({.text = TokenList(10, 1), .top = 0}, model, small, "id").ok());

@@ -19,12 +19,10 @@ using testing::Pair;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-TEST(SourcesTest, NodeFileNamesTheFirstOfFourPorts) {
-  EXPECT_THAT(AddressesOfNode("bin=/x\nmetrics_host=127.0.0.1\nmetrics_port=9400\n"),
-              ElementsAre(Pair("decode", "127.0.0.1:9403"), Pair("prefill", "127.0.0.1:9402"),
-                          Pair("router", "127.0.0.1:9400"), Pair("weight_store", "127.0.0.1:9401")));
+TEST(SourcesTest, NodeFileNamesAnAddressForEachRole) {
+  EXPECT_THAT(AddressesOfNode("bin=/x\nmetrics_router=127.0.0.1:9400\nmetrics_decode=[::1]:7\nmetrics_prefill=x\n"),
+              ElementsAre(Pair("decode", "[::1]:7"), Pair("router", "127.0.0.1:9400")));
   EXPECT_THAT(AddressesOfNode(""), IsEmpty());
-  EXPECT_THAT(AddressesOfNode("metrics_host=127.0.0.1\nmetrics_port=x\n"), IsEmpty());
 }
 
 TEST(SourcesTest, FlagsNameAllOrOne) {
