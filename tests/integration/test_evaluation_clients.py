@@ -46,12 +46,11 @@ def node(api, bin_dir, repo):
         yield running
 
 
-def run(python, tmp_path, *arguments):
-    """Runs a module without the hub of models."""
+def run(tmp_path, *command):
+    """Runs a program without the hub of models."""
     environment = os.environ | pypi.OFFLINE | {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1",
                                                "HF_DATASETS_OFFLINE": "1", "OPENAI_API_KEY": "none"}
-    done = subprocess.run([python, "-m", *map(str, arguments)], capture_output=True, text=True, timeout=500,
-                          cwd=tmp_path, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path, env=environment)
     print(done.stdout[-4000:])
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
@@ -69,7 +68,7 @@ def test_lm_eval(node, python, repo, tmp_path):
             print(json.dumps(line | {"choices": choices, "right": 1}), file=data)
     for name, text in (("choice", CHOICE), ("generation", GENERATION)):
         (tmp_path / f"{name}.yaml").write_text(text + TASK.format(data=tmp_path / "data.jsonl"))
-    run(python, tmp_path, "lm_eval", "--model", "local-completions", "--include_path", tmp_path, "--tasks",
+    run(tmp_path, python, "-m", "lm_eval", "--model", "local-completions", "--include_path", tmp_path, "--tasks",
         "moestro_choice,moestro_generation", "--output_path", tmp_path / "out", "--model_args",
         f"model={node.stub.GetModel(node.api.inference.GetModelRequest()).name},tokenizer={model},num_concurrent=4,"
         f"max_retries=1,tokenized_requests=False,base_url=http://127.0.0.1:{node.http_port}/v1/completions")
@@ -79,7 +78,8 @@ def test_lm_eval(node, python, repo, tmp_path):
 
 
 def test_guidellm(node, python, repo, tmp_path):
-    run(python, tmp_path, "guidellm", "run", "--backend", f"kind=openai_http,target=http://127.0.0.1:{node.http_port}",
+    run(tmp_path, python, repo / "tests/integration/clients/guidellm_command.py", "run", "--backend",
+        f"kind=openai_http,target=http://127.0.0.1:{node.http_port}",
         "--profile", "kind=concurrent,streams=4", "--constraint", "kind=max_requests,count=40", "--tokenizer",
         f"kind=hf_auto,model={repo / 'deploy/models/demo'}", "--data",
         "kind=synthetic_text,prompt_tokens=128,output_tokens=32", "--output", f"kind=json,path={tmp_path / 'report.json'}")
