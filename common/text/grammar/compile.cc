@@ -4,6 +4,7 @@
 #include "common/text/concat.h"
 #include "common/text/grammar/gbnf.h"
 #include "common/text/grammar/json_schema.h"
+#include "common/text/grammar/lark.h"
 #include "common/text/grammar/limits.h"
 #include "common/text/grammar/pattern.h"
 
@@ -19,6 +20,10 @@ absl::StatusOr<Grammar> Parse(const Constraint& constraint, CompileBudget& budge
     case Constraint::Kind::kJsonSchema:
       return CompileJsonSchema(constraint.text, budget);
     case Constraint::Kind::kGrammar:
+      if (IsLark(constraint.text)) {
+        MOE_ASSIGN_OR_RETURN(const std::string gbnf, LarkToGbnf(constraint.text));
+        return ParseGbnf(gbnf, budget);
+      }
       return ParseGbnf(constraint.text, budget);
     case Constraint::Kind::kRegex:
       return ParseRegex(constraint.text);

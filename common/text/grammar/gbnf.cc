@@ -18,10 +18,6 @@
 namespace moestro::text::grammar {
 namespace {
 
-bool IsNamePart(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-}
-
 class GbnfParser {
  public:
   GbnfParser(std::string_view text, CompileBudget& budget) : cursor_(text), budget_(budget) {}
@@ -63,14 +59,6 @@ class GbnfParser {
     }
   }
 
-  std::string_view TakeName() {
-    size_t length = 0;
-    while (length < cursor_.Rest().size() && IsNamePart(cursor_.Rest()[length])) ++length;
-    const std::string_view name = cursor_.Rest().substr(0, length);
-    cursor_.Advance(length);
-    return name;
-  }
-
   RuleId RuleNamed(std::string_view name) {
     const auto [entry, added] = rules_.try_emplace(std::string(name), 0);
     if (added) {
@@ -82,7 +70,7 @@ class GbnfParser {
 
   absl::Status ParseRule() {
     const int line = cursor_.line();
-    const std::string name(TakeName());
+    const std::string name(cursor_.TakeName());
     if (name.empty()) return Unexpected("the name of a rule");
     SkipSpace(/*lines=*/false);
     if (!cursor_.Skip("::=")) return Unexpected("'::='");
@@ -142,7 +130,7 @@ class GbnfParser {
     if (cursor_.Peek() == '<') return ParseToken();
     if (cursor_.Skip("%")) return ParseDirective();
     if (cursor_.Peek() == '!') return Error("tokens other than one are not supported");
-    const std::string_view name = TakeName();
+    const std::string_view name = cursor_.TakeName();
     if (name.empty()) return Unexpected("a literal, a class, a group or the name of a rule");
     return grammar_.Call(RuleNamed(name));
   }
@@ -233,7 +221,7 @@ class GbnfParser {
   // What GBNF does not have: %json {...}, and %token, %until, %without, %regex and %grammar before a
   // literal.
   absl::StatusOr<NodeId> ParseDirective() {
-    const std::string name(TakeName());
+    const std::string name(cursor_.TakeName());
     SkipSpace(/*lines=*/false);
     if (name == "json") {
       const std::string_view schema = RawValue(cursor_.Rest());

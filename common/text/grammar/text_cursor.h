@@ -10,6 +10,11 @@
 
 namespace moestro::text::grammar {
 
+// Of the name of a rule.
+inline bool IsNamePart(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
+
 class TextCursor {
  public:
   // `text` is well-formed UTF-8.
@@ -31,6 +36,13 @@ class TextCursor {
     if (!Rest().starts_with(expected)) return false;
     position_ += expected.size();
     return true;
+  }
+  std::string_view TakeName() {
+    const std::string_view rest = Rest();
+    const auto end = std::find_if_not(rest.begin(), rest.end(), IsNamePart);
+    const std::string_view name = rest.substr(0, static_cast<size_t>(end - rest.begin()));
+    Advance(name.size());
+    return name;
   }
   // Not at the end.
   char32_t TakeCodePoint() {

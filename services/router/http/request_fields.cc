@@ -284,6 +284,8 @@ GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
 }
 
 void SetConstraint(JsonFields& owner, const char* key, Constraint constraint, std::string place, GenerateInput& input) {
+  // Clients write one form under its newer and its older name.
+  if (input.constraint.kind == constraint.kind && input.constraint.text == constraint.text) return;
   if (input.constraint.kind != Constraint::Kind::kNone) {
     return owner.Fail(key, absl::StrCat("asks for one form of the answer, and ", input.constraint_field,
                                         " for another: send one of them"));

@@ -141,7 +141,7 @@ TEST(GbnfTest, ErrorsNameTheLine) {
       {"root ::= %json {\"type\"", "not valid JSON"},
       {"root ::= %regex \"(\"", "grammar line 1: "},
       {"root ::= %grammar \"root ::= x\"", "grammar line 1: grammar line 1: rule 'x' is not defined"},
-      {"root : \"a\"", "expected '::='"},
+      {"root = \"a\"", "expected '::='"},
       {"root ::= \xff", "invalid UTF-8 at byte 9"},
       {"root ::= root \"a\" | \"b\"", "rule 'root' begins with itself (left recursion)"},
       {"root ::= a\na ::= b\nb ::= \"x\"? a \"y\" | \"z\"", "begins with itself"},

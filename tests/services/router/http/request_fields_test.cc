@@ -84,6 +84,7 @@ TEST(RequestFieldsTest, ReadsConstraints) {
         {R"({"guided_regex": "a+"})", Kind::kRegex, "a+"},
         {R"({"guided_choice": ["a", "\"\\", "x\ny"]})", Kind::kGrammar, R"(root ::= "a" | "\"\\" | "x\x0ay")"},
         {R"({"guided_grammar": "root ::= x"})", Kind::kGrammar, "root ::= x"},
+        {R"({"guided_grammar": "x", "structured_outputs": {"grammar": "x"}})", Kind::kGrammar, "x"},
         {R"({"guided_json_object": true})", Kind::kJsonObject, ""},
         {R"({"regex": "a+"})", Kind::kRegex, "a+"},
         {R"({"ebnf": "root ::= x"})", Kind::kGrammar, "root ::= x"},
