@@ -180,8 +180,9 @@ def test_cli_json(node, cli):
 def test_queue_when_pages_are_short(make_node, absorbed):
     flags = dict(absorbed, decode=["--kv-tokens", "256"])
     with make_node(flags) as small:
-        code, _ = error_of(small.stub.Generate(small.request("x", 2000), timeout=HANG_SECONDS))
+        code, _ = error_of(small.stub.Generate(small.request([5] * 256, 1), timeout=HANG_SECONDS))
         assert code == grpc.StatusCode.INVALID_ARGUMENT, "what can never fit is refused at once"
+        assert len(small.generate([5] * 100, 2000, ignore_eos=True)[0]) == 156, "an answer ends with the pool"
         results = []
         threads = [threading.Thread(target=lambda: results.append(small.generate("x", 150, ignore_eos=True)[0]))
                    for _ in range(4)]
