@@ -143,6 +143,8 @@ absl::StatusOr<Value> ApplyBinary(BinaryOperator op, const Value& left, const Va
   }
   if (left.IsIntegral() && right.IsIntegral()) return IntegerArithmetic(op, left.Integral(), right.Integral());
   if (left.IsNumber() && right.IsNumber()) return RealArithmetic(op, left.Number(), right.Number());
+  const auto is_integer = [](const Value& value) { return value.IsIntegral() || value.AsBigDigits() != nullptr; };
+  if (is_integer(left) && is_integer(right)) return Overflow();
   if (op == BinaryOperator::kAdd && left.AsString() != nullptr && right.AsString() != nullptr) {
     return JoinTexts(*left.AsString(), *right.AsString(), budget);
   }

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <compare>
+#include <cstdlib>
+#include <optional>
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
@@ -43,6 +45,9 @@ absl::StatusOr<bool> Equal(const Value& left, const Value& right, Budget& budget
         budget.Charge(static_cast<int64_t>(std::min(left.AsString()->size(), right.AsString()->size()))));
     return *left.AsString() == *right.AsString();
   }
+  if (left.AsBigDigits() != nullptr && right.AsBigDigits() != nullptr) {
+    return *left.AsBigDigits() == *right.AsBigDigits();
+  }
   if (left.AsList() != nullptr && right.AsList() != nullptr) return EqualLists(*left.AsList(), *right.AsList(), budget);
   if (left.AsDict() != nullptr && right.AsDict() != nullptr) return EqualDicts(*left.AsDict(), *right.AsDict(), budget);
   if (left.AsNamespace() != nullptr) return left.AsNamespace() == right.AsNamespace();
@@ -75,11 +80,22 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget&
   return absl::InvalidArgumentError(Concat("'in' does not take ", container.TypeName()));
 }
 
+// Integers of any size as doubles.
+std::optional<double> Approximately(const Value& value) {
+  if (value.IsNumber()) return value.Number();
+  const std::string* digits = value.AsBigDigits();
+  return digits == nullptr ? std::nullopt : std::optional(std::strtod(digits->c_str(), nullptr));
+}
+
 absl::StatusOr<std::partial_ordering> Order(const Value& left, const Value& right, Budget& budget) {
   if (left.IsIntegral() && right.IsIntegral()) {
     return std::partial_ordering(left.Integral() <=> right.Integral());
   }
   if (left.IsNumber() && right.IsNumber()) return left.Number() <=> right.Number();
+  if (left.AsBigDigits() != nullptr || right.AsBigDigits() != nullptr) {
+    const std::optional<double> a = Approximately(left), b = Approximately(right);
+    if (a.has_value() && b.has_value()) return *a <=> *b;
+  }
   if (left.AsString() != nullptr && right.AsString() != nullptr) {
     MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(left.AsString()->size())));
     // The byte order of UTF-8 is the order of code points.

@@ -165,6 +165,9 @@ class Writer {
       out_ += style_ != nullptr ? "null" : "None";
     } else if (const int64_t* number = value.AsInt()) {
       out_ += std::to_string(*number);
+    } else if (const std::string* digits = value.AsBigDigits()) {
+      MOE_RETURN_IF_ERROR(budget_->Charge(static_cast<int64_t>(digits->size())));
+      out_ += *digits;
     } else if (const double* real = value.AsFloat()) {
       out_ += FloatText(*real);
     } else if (style_ != nullptr) {

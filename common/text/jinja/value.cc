@@ -80,8 +80,8 @@ bool Value::IsTrue() const {
 }
 
 std::string_view Value::TypeName() const {
-  constexpr std::string_view kNames[] = {"undefined", "none", "boolean",   "integer", "float", "string",
-                                         "list",      "dict", "namespace", "macro",   "macro", "function"};
+  constexpr std::string_view kNames[] = {"undefined", "none",      "boolean", "integer", "float",    "string", "list",
+                                         "dict",      "namespace", "macro",   "macro",   "function", "integer"};
   return kNames[data_.index()];
 }
 

@@ -33,19 +33,25 @@ class Value {
  public:
   struct Undefined {};
   struct None {};
+  // An integer that int64_t cannot hold, by its decimal digits: it is printed and compared, and nothing is computed of
+  // it.
+  struct BigInteger {
+    std::shared_ptr<const std::string> digits;
+  };
   using String = std::shared_ptr<const std::string>;
   using ListPointer = std::shared_ptr<const List>;
   using DictPointer = std::shared_ptr<const Dict>;
 
   Value();
-  Value(None none) : data_(none) {}                // NOLINT: values convert from what they hold
-  Value(bool value) : data_(value) {}              // NOLINT
-  Value(int64_t value) : data_(value) {}           // NOLINT
-  Value(double value) : data_(value) {}            // NOLINT
-  Value(Builtin builtin) : data_(builtin) {}       // NOLINT
-  Value(Namespace* space) : data_(space) {}        // NOLINT
-  Value(const MacroNode* macro) : data_(macro) {}  // NOLINT
-  Value(const Caller* caller) : data_(caller) {}   // NOLINT
+  Value(None none) : data_(none) {}                         // NOLINT: values convert from what they hold
+  Value(bool value) : data_(value) {}                       // NOLINT
+  Value(int64_t value) : data_(value) {}                    // NOLINT
+  Value(double value) : data_(value) {}                     // NOLINT
+  Value(BigInteger integer) : data_(std::move(integer)) {}  // NOLINT
+  Value(Builtin builtin) : data_(builtin) {}                // NOLINT
+  Value(Namespace* space) : data_(space) {}                 // NOLINT
+  Value(const MacroNode* macro) : data_(macro) {}           // NOLINT
+  Value(const Caller* caller) : data_(caller) {}            // NOLINT
   Value(std::string text) : data_(std::make_shared<const std::string>(std::move(text))) {}  // NOLINT
   Value(std::string_view text) : Value(std::string(text)) {}                                // NOLINT
   Value(const char* text) : Value(std::string(text)) {}                                     // NOLINT
@@ -62,6 +68,9 @@ class Value {
   const int64_t* AsInt() const { return std::get_if<int64_t>(&data_); }
   const double* AsFloat() const { return std::get_if<double>(&data_); }
   const std::string* AsString() const { return Pointee<String>(); }
+  const std::string* AsBigDigits() const {
+    return Is<BigInteger>() ? std::get<BigInteger>(data_).digits.get() : nullptr;
+  }
   const List* AsList() const { return Pointee<ListPointer>(); }
   const Dict* AsDict() const { return Pointee<DictPointer>(); }
   Namespace* AsNamespace() const { return Is<Namespace*>() ? std::get<Namespace*>(data_) : nullptr; }
@@ -93,7 +102,7 @@ class Value {
   }
 
   std::variant<Undefined, None, bool, int64_t, double, String, ListPointer, DictPointer, Namespace*, const MacroNode*,
-               const Caller*, Builtin>
+               const Caller*, Builtin, BigInteger>
       data_;
 };
 
