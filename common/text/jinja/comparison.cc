@@ -17,7 +17,7 @@ constexpr int64_t kComparisonCost = 16;
 absl::StatusOr<bool> Equal(const Value& left, const Value& right, Budget& budget);
 
 absl::StatusOr<bool> EqualLists(const List& left, const List& right, Budget& budget) {
-  if (left.items.size() != right.items.size()) return false;
+  if (left.items.size() != right.items.size() || left.is_tuple != right.is_tuple) return false;
   for (size_t i = 0; i < left.items.size(); ++i) {
     MOE_ASSIGN_OR_RETURN(const bool equal, Equal(left.items[i], right.items[i], budget));
     if (!equal) return false;
@@ -72,8 +72,9 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget&
     return false;
   }
   if (const Dict* dict = container.AsDict()) {
-    if (item.AsString() == nullptr) return false;
-    MOE_ASSIGN_OR_RETURN(const Value* found, dict->Find(*item.AsString(), budget));
+    const absl::StatusOr<std::string> key = DictKey(item);
+    if (!key.ok()) return false;
+    MOE_ASSIGN_OR_RETURN(const Value* found, dict->Find(*key, budget));
     return found != nullptr;
   }
   if (container.IsUndefined()) return false;

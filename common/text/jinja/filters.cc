@@ -178,9 +178,8 @@ const Function* FindFilter(std::string_view name) {
 }
 
 bool IsOtherFilter(std::string_view name) {
-  constexpr std::string_view kNames[] = {
-      "attr",   "batch", "center",    "e",        "escape",    "filesizeformat", "forceescape", "groupby",  "pprint",
-      "random", "slice", "striptags", "truncate", "urlencode", "urlize",         "wordcount",   "wordwrap", "xmlattr"};
+  constexpr std::string_view kNames[] = {"filesizeformat", "pprint",    "random", "slice",    "striptags",
+                                         "truncate",       "urlencode", "urlize", "wordwrap", "xmlattr"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 

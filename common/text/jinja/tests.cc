@@ -68,7 +68,7 @@ Result FilterTest(const Value& self, Args, Budget&) {
 Result TestTest(const Value& self, Args, Budget&) {
   return Value(self.AsString() != nullptr && FindTest(*self.AsString()) != nullptr);
 }
-Result EscapedTest(const Value&, Args, Budget&) { return Value(false); }  // there is no Markup here
+Result EscapedTest(const Value& self, Args, Budget&) { return Value(self.IsMarkup()); }
 
 absl::StatusOr<int64_t> IntegerSelf(const Value& self) {
   if (self.IsIntegral()) return self.Integral();

@@ -165,6 +165,9 @@ TEST(ChatTemplateTest, ContentsArePartsWhereTheTemplateReadsParts) {
       {"{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content[0].text }}?{% endif %}"
        "{% endfor %}",
        "Su1a1u2"},
+      // Only a part of the text comes out.
+      {"{% for m in messages %}{{ m.content[:1] }}{% endfor %}", "Suau"},
+      {"{% for m in messages %}{{ m.content[:1] | tojson }}{% endfor %}", R"("S""u""a""u")"},
       // Neither comes out.
       {"{% for m in messages %}{{ m.content is string }}{% endfor %}", "TrueTrueTrueTrue"},
       {"{% if messages[0].role != 'system' %}{{ raise_exception('none') }}{% endif %}{% for m in messages %}"
