@@ -1,21 +1,14 @@
-"""lm-evaluation-harness and guidellm against a node that serves the demo model. They need gigabytes from PyPI, so these
-tests run only if MOESTRO_TEST_CLIENTS is set: 1 installs both into build/clients first; the path of a Python that has them
-uses that one."""
+"""lm-evaluation-harness and guidellm, as they come from PyPI, against a node that serves the demo model."""
 
 import json
 import os
 import subprocess
-import sys
 
+import pypi
 import pytest
-from node import REPO, Node
+from node import Node
 
-WANTED = os.environ.get("MOESTRO_TEST_CLIENTS")
-VERSIONS = ["lm-eval[api]==0.4.13", "guidellm==0.8.1"]
 QUESTIONS = 60
-
-if not WANTED:
-    pytest.skip("MOESTRO_TEST_CLIENTS is not set: see this file", allow_module_level=True)
 
 # The names of the files' fields. A likelihood is that of an answer behind its question, as `echo` and `logprobs` give it.
 TASK = """
@@ -44,15 +37,7 @@ filter_list: [{name: strip, filter: [{function: remove_whitespace}, {function: t
 
 @pytest.fixture(scope="module")
 def python():
-    if WANTED != "1":
-        return WANTED
-    folder = REPO / "build" / "clients"
-    installed = folder / "installed.txt"
-    if not installed.exists() or installed.read_text() != str(VERSIONS):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([folder / "bin/pip", "install", "--quiet", *VERSIONS], check=True)
-        installed.write_text(str(VERSIONS))
-    return str(folder / "bin/python")
+    return pypi.python("evaluation")
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +46,11 @@ def node(api, bin_dir, repo):
         yield running
 
 
-def run(python, tmp_path, *arguments):
-    """Runs a module without the hub of models."""
-    environment = os.environ | {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
-                                "OPENAI_API_KEY": "none", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([python, "-m", *map(str, arguments)], capture_output=True, text=True, timeout=500,
-                          cwd=tmp_path, env=environment)
+def run(tmp_path, *command):
+    """Runs a program without the hub of models."""
+    environment = os.environ | pypi.OFFLINE | {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1",
+                                               "HF_DATASETS_OFFLINE": "1", "OPENAI_API_KEY": "none"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path, env=environment)
     print(done.stdout[-4000:])
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
@@ -84,7 +68,7 @@ def test_lm_eval(node, python, repo, tmp_path):
             print(json.dumps(line | {"choices": choices, "right": 1}), file=data)
     for name, text in (("choice", CHOICE), ("generation", GENERATION)):
         (tmp_path / f"{name}.yaml").write_text(text + TASK.format(data=tmp_path / "data.jsonl"))
-    run(python, tmp_path, "lm_eval", "--model", "local-completions", "--include_path", tmp_path, "--tasks",
+    run(tmp_path, python, "-m", "lm_eval", "--model", "local-completions", "--include_path", tmp_path, "--tasks",
         "moestro_choice,moestro_generation", "--output_path", tmp_path / "out", "--model_args",
         f"model={node.stub.GetModel(node.api.inference.GetModelRequest()).name},tokenizer={model},num_concurrent=4,"
         f"max_retries=1,tokenized_requests=False,base_url=http://127.0.0.1:{node.http_port}/v1/completions")
@@ -94,7 +78,8 @@ def test_lm_eval(node, python, repo, tmp_path):
 
 
 def test_guidellm(node, python, repo, tmp_path):
-    run(python, tmp_path, "guidellm", "run", "--backend", f"kind=openai_http,target=http://127.0.0.1:{node.http_port}",
+    run(tmp_path, python, repo / "tests/integration/clients/guidellm_command.py", "run", "--backend",
+        f"kind=openai_http,target=http://127.0.0.1:{node.http_port}",
         "--profile", "kind=concurrent,streams=4", "--constraint", "kind=max_requests,count=40", "--tokenizer",
         f"kind=hf_auto,model={repo / 'deploy/models/demo'}", "--data",
         "kind=synthetic_text,prompt_tokens=128,output_tokens=32", "--output", f"kind=json,path={tmp_path / 'report.json'}")
