@@ -124,7 +124,8 @@ TEST(ChatFieldsTest, ToolsOfOthersStandBesideFunctions) {
 }
 
 TEST(ChatFieldsTest, FunctionsMayHaveTheFormOfResponses) {
-  const auto chat = ReadBody(R"({"messages": [], "tools": [{"type": "function", "name": "f", "parameters": {"z": 1}}]})");
+  const auto chat =
+      ReadBody(R"({"messages": [], "tools": [{"type": "function", "name": "f", "parameters": {"z": 1}}]})");
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->tools,
             R"([{"type": "function", "function": {"type": "function", "name": "f", "parameters": {"z": 1}}}])");
