@@ -121,10 +121,9 @@ def test_chat(node, cli):
     (dict(temperature=0.5, top_p=1.5), "top_p"),
     (dict(temperature=0.5, top_k=-1), "top_k"),
     (dict(stop_ids=[-5]), "stop_ids"),
-    (dict(max_tokens=10**6), "max_tokens"),
 ])
 def test_bad_parameters_name_the_field(node, fields, word):
-    request = node.request("x", fields.pop("max_tokens", 4), **fields)
+    request = node.request("x", 4, **fields)
     code, details = error_of(node.stub.Generate(request, timeout=HANG_SECONDS))
     assert code == grpc.StatusCode.INVALID_ARGUMENT and word in details
 
