@@ -214,8 +214,10 @@ absl::StatusOr<std::string> FormatPercent(const std::string& format, std::span<c
     if (percent == std::string_view::npos) break;
     text.remove_prefix(percent + 1);
     std::optional<Value> named;
-    if (const size_t end = text.find(')');
-        text.starts_with('(') && end != std::string_view::npos && members != nullptr) {
+    if (text.starts_with('(') && members != nullptr) {
+      MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(text.size())));  // for the end of the name
+      const size_t end = text.find(')');
+      if (end == std::string_view::npos) return absl::InvalidArgumentError("incomplete format");
       MOE_ASSIGN_OR_RETURN(const Value* member, members->Find(text.substr(1, end - 1), budget));
       if (member == nullptr) return absl::InvalidArgumentError("the format names a member that the dict lacks");
       named = *member;
