@@ -121,8 +121,8 @@ absl::Status BatchRun::RunOne(const Turn& turn) {
   MOE_ASSIGN_OR_RETURN(const Request request, file_.Read(index));
   if (turn.alone && journal_.DeathsOf(index).alone >= kMostDeaths) {
     const Reply ended{.status = 500,
-                      .body = R"({"error": {"type": "server_error", "code": "process_ended", "message": )"
-                              R"("the server's process ended twice while this request ran alone"}})"};
+                      .body = R"({"type": "error", "error": {"type": "server_error", "code": "process_ended", )"
+                              R"("message": "the server's process ended twice while this request ran alone"}})"};
     return journal_.Append(index, ResultOf(request, LineId(file_.identity(), index), ended));
   }
   const RandomWords random(index, request.custom_id);

@@ -28,7 +28,8 @@ namespace {
 // Eight times the ids of the longest contexts; each takes some 50 bytes while a line is parsed.
 constexpr size_t kMaxValues = size_t{1} << 20;
 
-constexpr std::array<const char*, 3> kUrls = {"/v1/chat/completions", "/v1/completions", "/v1/responses"};
+constexpr std::array<const char*, 4> kUrls = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+                                              "/v1/messages"};
 
 bool Wrong(LineError& error, const char* code, const char* param, std::string message) {
   error.code = code;

@@ -15,7 +15,7 @@ namespace moestro::batch {
 inline constexpr size_t kMaxLineBytes = size_t{16} << 20;
 inline constexpr size_t kMaxCustomIdBytes = 512;
 
-// Whether a batch may ask for it: "/v1/chat/completions", "/v1/completions" or "/v1/responses".
+// Whether a batch may ask for it: "/v1/chat/completions", "/v1/completions", "/v1/responses" or "/v1/messages".
 bool IsEndpoint(std::string_view url);
 
 struct Request {

@@ -66,7 +66,8 @@ def run(command, environment, folder, **options):
 
 @pytest.mark.parametrize("group, session", [
     ("libraries", "openai"), ("libraries", "anthropic"), ("libraries", "litellm"), ("libraries", "litellm_proxy"),
-    ("libraries", "langchain"), ("libraries", "pydantic_ai"), ("libraries", "outlines"), ("libraries", "guidance"),
+    ("libraries", "langchain"), ("libraries", "pydantic_ai"), ("libraries", "outlines"),
+    pytest.param("libraries", "guidance", marks=pytest.mark.xfail(reason="it writes grammars in Lark's syntax", strict=True)),
     ("libraries", "ollama"), ("instructor", "instructor"), ("agents", "agent_sdk")])
 def test_session(group, session, environment, repo, tmp_path):
     """Slow: the first of each group installs it. Most of these libraries take seconds to load."""

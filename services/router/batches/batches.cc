@@ -322,7 +322,8 @@ void Batches::ForgetOld(const std::string& tenant) {
 }
 
 absl::StatusOr<BatchRecord> Batches::Create(const std::string& tenant, const std::string& input_file,
-                                            const std::string& endpoint, nlohmann::ordered_json metadata) {
+                                            const std::string& endpoint, nlohmann::ordered_json metadata,
+                                            size_t requests) {
   MOE_ASSIGN_OR_RETURN(const StoredFile input, files_.Find(tenant, input_file));
   if (input.purpose != "batch") {
     return absl::InvalidArgumentError("input_file_id: has another purpose than batch");
@@ -336,6 +337,7 @@ absl::StatusOr<BatchRecord> Batches::Create(const std::string& tenant, const std
   batch.output_file = files_.NewId();
   batch.error_file = files_.NewId();
   batch.created_at = Now();
+  batch.total = requests;
   batch.metadata = std::move(metadata);
   Line& line = LineOf(tenant);
   MutexLock changing(line.changing);
@@ -394,6 +396,21 @@ absl::StatusOr<BatchRecord> Batches::Cancel(const std::string& tenant, const std
   MOE_ASSIGN_OR_RETURN(BatchRecord batch, Change(id, line, cancel, shown));
   if (waits) ForgetOld(tenant);
   return batch;
+}
+
+absl::Status Batches::Remove(const std::string& tenant, const std::string& id) {
+  MOE_ASSIGN_OR_RETURN(const BatchRecord batch, Find(tenant, id));
+  if (!batch.finished()) {
+    return absl::FailedPreconditionError(absl::StrCat("batch ", id, " has not ended; cancel it first"));
+  }
+  // The record goes last: until then the call may be repeated.
+  for (const std::string& file : {batch.output_file, batch.error_file, batch.input_file}) {
+    RemoveFile(tenant, file).IgnoreError();  // it may be gone, or never have been there
+  }
+  records_.Remove(id);
+  MutexLock lock(mutex_);
+  batches_.erase(id);
+  return absl::OkStatus();
 }
 
 std::vector<BatchRecord> Batches::List(const std::string& tenant) const {

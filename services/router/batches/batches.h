@@ -48,12 +48,14 @@ class Batches {
   void Stop();
 
   // FAILED_PRECONDITION: as many as the tenant may have are unfinished, or its files are as many as may be. NOT_FOUND:
-  // no such file.
+  // no such file. `requests`: how many the file has; 0: that is known when its turn comes.
   absl::StatusOr<BatchRecord> Create(const std::string& tenant, const std::string& input_file,
-                                     const std::string& endpoint, nlohmann::ordered_json metadata);
+                                     const std::string& endpoint, nlohmann::ordered_json metadata, size_t requests = 0);
   // NOT_FOUND: the tenant has no such batch. FAILED_PRECONDITION: it has ended.
   absl::StatusOr<BatchRecord> Find(const std::string& tenant, const std::string& id) const;
   absl::StatusOr<BatchRecord> Cancel(const std::string& tenant, const std::string& id);
+  // Forgets a batch, and deletes its files that no other one reads. NOT_FOUND. FAILED_PRECONDITION: it has not ended.
+  absl::Status Remove(const std::string& tenant, const std::string& id);
   std::vector<BatchRecord> List(const std::string& tenant) const;  // newest first
 
   // FileStore::Add.
@@ -61,6 +63,7 @@ class Batches {
   // Deletes a file. FAILED_PRECONDITION: an unfinished batch needs it. NOT_FOUND.
   absl::Status RemoveFile(const std::string& tenant, const std::string& id);
   FileStore& files() { return files_; }
+  const BatchLimits& limits() const { return limits_; }
 
  private:
   struct Line {                       // of a tenant

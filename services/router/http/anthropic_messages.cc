@@ -57,14 +57,6 @@ OrderedJson ErrorObject(const absl::Status& status) {
   return {{"type", "error"}, {"error", std::move(error)}};
 }
 
-// The reply to a request that failed before the first byte. The status goes on, for the log.
-absl::Status SendError(const absl::Status& status, Response& response) {
-  if (status.ok() || response.begun()) return status;
-  const HttpError error = OpenAiError(status);
-  response.Send(error.status, HeadersOf(error), Dump(ErrorObject(status))).IgnoreError();
-  return status;
-}
-
 // Anthropic counts what the cache had apart.
 OrderedJson Usage(uint32_t prompt_tokens, uint32_t cached_tokens, uint64_t generated) {
   return {{"input_tokens", prompt_tokens - cached_tokens},
@@ -242,14 +234,21 @@ absl::Status AnswerCountTokens(const HttpApi& api, HttpRequest& http, Response& 
 
 }  // namespace
 
+absl::Status SendAnthropicError(const absl::Status& status, Response& response) {
+  if (status.ok() || response.begun()) return status;
+  const HttpError error = OpenAiError(status);
+  response.Send(error.status, HeadersOf(error), Dump(ErrorObject(status))).IgnoreError();
+  return status;
+}
+
 absl::Status HandleMessages(const HttpApi& api, HttpRequest& request, Response& response) {
   const absl::Status status = InWordsOf(Api::kMessages, AnswerMessages(api, request, response));
   if (!status.ok() && response.begun()) response.Write(Event(ErrorObject(status))).IgnoreError();
-  return SendError(status, response);
+  return SendAnthropicError(status, response);
 }
 
 absl::Status HandleCountTokens(const HttpApi& api, HttpRequest& request, Response& response) {
-  return SendError(InWordsOf(Api::kMessages, AnswerCountTokens(api, request, response)), response);
+  return SendAnthropicError(InWordsOf(Api::kMessages, AnswerCountTokens(api, request, response)), response);
 }
 
 }  // namespace moestro::router

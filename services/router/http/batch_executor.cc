@@ -5,7 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
+#include "services/router/http/anthropic_messages.h"
 #include "services/router/http/errors.h"
+#include "services/router/http/message_batch.h"
 #include "services/router/http/openai_chat.h"
 #include "services/router/http/openai_completions.h"
 #include "services/router/http/openai_responses.h"
@@ -37,6 +39,7 @@ absl::Status BatchExecutor::Handle(const batch::Request& request, Response& resp
   response.call().times().SetReceived(std::chrono::steady_clock::now());
   if (request.url == "/v1/chat/completions") return HandleChatCompletions(api_, http, response);
   if (request.url == "/v1/completions") return HandleCompletions(api_, http, response);
+  if (request.url == kMessagesUrl) return HandleMessages(api_, http, response);
   return HandleResponses(api_, http, response);
 }
 
@@ -57,6 +60,7 @@ batch::Reply BatchExecutor::Execute(const batch::Request& request) {
   response.EndWrite(answer.bytes);
   if (!answer.head) return ErrorReply(status.ok() ? absl::InternalError("no answer") : status);
   batch::Reply reply{.status = answer.head->status};
+  if (!status.ok()) reply.retry_after = ErrorReply(status).retry_after;  // of an endpoint that writes its errors itself
   for (const std::string& piece : answer.pieces) reply.body += piece;
   return reply;
 }

@@ -55,7 +55,7 @@ absl::Status HandleCreateBatch(const HttpApi& api, const HttpRequest& request, R
   if (input.empty()) fields.Fail("input_file_id", "is missing: the id of a file of purpose batch");
   const std::string endpoint = fields.StringOr("endpoint", "");
   if (!batch::IsEndpoint(endpoint)) {
-    fields.Fail("endpoint", "must be /v1/chat/completions, /v1/completions or /v1/responses");
+    fields.Fail("endpoint", "must be /v1/chat/completions, /v1/completions, /v1/responses or /v1/messages");
   }
   if (fields.StringOr("completion_window", "24h") != "24h") {
     fields.Fail("completion_window", "must be 24h; a batch runs until it is done, however long that takes");

@@ -16,8 +16,10 @@ absl::StatusOr<PageQuery> ParsePageQuery(std::string_view query, size_t default_
   PageQuery page{.limit = default_limit};
   for (const std::string& part : std::vector<std::string>(absl::StrSplit(std::string(query), '&', absl::SkipEmpty()))) {
     const std::pair<std::string, std::string> field = absl::StrSplit(part, absl::MaxSplits('=', 1));
-    if (field.first == "after") {
+    if (field.first == "after" || field.first == "after_id") {
       page.after = field.second;
+    } else if (field.first == "before_id") {
+      page.before = field.second;
     } else if (field.first == "purpose") {
       page.purpose = field.second;
     } else if (field.first == "limit") {
@@ -38,12 +40,22 @@ absl::StatusOr<PageQuery> ParsePageQuery(std::string_view query, size_t default_
 
 Json Page(std::vector<Json> objects, const PageQuery& query) {
   if (query.oldest_first) std::ranges::reverse(objects);
+  const auto find = [&](const std::string& id) {
+    return std::ranges::find_if(objects, [&](const Json& object) { return object["id"] == id; });
+  };
   if (!query.after.empty()) {
-    const auto last = std::ranges::find_if(objects, [&](const Json& object) { return object["id"] == query.after; });
+    const auto last = find(query.after);
     objects.erase(objects.begin(), last == objects.end() ? last : std::next(last));
   }
+  if (!query.before.empty()) {
+    const auto next = find(query.before);
+    objects.erase(next == objects.end() ? objects.begin() : next, objects.end());
+  }
   const bool more = objects.size() > query.limit;
-  if (more) objects.resize(query.limit);
+  const auto extra = static_cast<std::ptrdiff_t>(more ? objects.size() - query.limit : 0);
+  // The page is next to the id that was named.
+  const auto first = query.before.empty() ? objects.end() - extra : objects.begin();
+  objects.erase(first, first + extra);
   Json page = {{"object", "list"}, {"data", Json::array()}, {"first_id", nullptr}, {"last_id", nullptr}};
   if (!objects.empty()) {
     page["first_id"] = objects.front()["id"];

@@ -1,5 +1,6 @@
 #include "services/router/http/routes.h"
 
+#include "services/router/http/anthropic_batches.h"
 #include "services/router/http/anthropic_messages.h"
 #include "services/router/http/llama_endpoints.h"
 #include "services/router/http/models.h"
@@ -17,18 +18,17 @@ namespace {
 // Files and batches, which must answer with what to do where there are none.
 void AddBatchEndpoints(const HttpApi& api, const Endpoint::Admit& generate, const Endpoint::Admit& any_key,
                        Endpoints& endpoints) {
-  const auto add = [&](const char* method, const char* path, const Endpoint::Admit& admit,
-                       absl::Status (*handle)(const HttpApi&, const HttpRequest&, Response&)) {
+  using Handle = absl::Status(const HttpApi&, const HttpRequest&, Response&);
+  const auto add = [&](const char* method, const char* path, const Endpoint::Admit& admit, Handle* handle,
+                       std::optional<uint64_t> body_bytes = std::nullopt) {
     endpoints.Add({.method = method,
                    .path = path,
                    .handle = [&api, handle](HttpRequest& from, Response& to) { return handle(api, from, to); },
-                   .admit = admit});
+                   .admit = admit,
+                   .body_bytes = body_bytes});
   };
-  endpoints.Add({.method = "POST",
-                 .path = "/v1/files",
-                 .handle = [&api](HttpRequest& from, Response& to) { return HandleUploadFile(api, from, to); },
-                 .admit = generate,
-                 .body_bytes = api.batches == nullptr ? std::nullopt : std::optional(kMaxUploadBytes)});
+  const auto upload = api.batches == nullptr ? std::nullopt : std::optional(kMaxUploadBytes);
+  add("POST", "/v1/files", generate, HandleUploadFile, upload);
   add("GET", "/v1/files", any_key, HandleListFiles);
   add("GET", "/v1/files/*", any_key, HandleFile);
   add("DELETE", "/v1/files/*", any_key, HandleDeleteFile);
@@ -36,6 +36,11 @@ void AddBatchEndpoints(const HttpApi& api, const Endpoint::Admit& generate, cons
   add("GET", "/v1/batches", any_key, HandleListBatches);
   add("GET", "/v1/batches/*", any_key, HandleBatch);
   add("POST", "/v1/batches/*", any_key, HandleCancelBatch);
+  add("POST", "/v1/messages/batches", generate, HandleCreateMessageBatch, upload);
+  add("GET", "/v1/messages/batches", any_key, HandleListMessageBatches);
+  add("GET", "/v1/messages/batches/*", any_key, HandleMessageBatch);
+  add("POST", "/v1/messages/batches/*", any_key, HandleCancelMessageBatch);
+  add("DELETE", "/v1/messages/batches/*", any_key, HandleDeleteMessageBatch);
 }
 
 void AddOllamaEndpoints(const HttpApi& api, const Endpoint::Admit& generate, const Endpoint::Admit& any_key,

@@ -22,5 +22,5 @@ for model in (vllm, sglang):
     Step.model_validate_json(model(SORT, Step))
     assert re.fullmatch("[a-c]{3}", model(SORT, Regex("[a-c]{3}")))
 assert vllm(SORT, Side) in ("left", "right")
-assert vllm(SORT, CFG('start: "up" | "down"')) in ("up", "down")
+assert vllm(SORT, CFG('root ::= "up" | "down"')) in ("up", "down")
 assert json.loads("".join(vllm.stream(SORT, Step))).keys() == {"to"}

@@ -398,6 +398,31 @@ TEST_F(BatchesTest, AFileInUseStays) {
   EXPECT_TRUE(absl::IsNotFound(files_->Find("alice", file).status()));
 }
 
+TEST_F(BatchesTest, ABatchIsRemovedWithItsFiles) {
+  const std::string shared = Upload(Line("a"));
+  const std::string first = batches_->Create("alice", shared, kUrl, nullptr)->id;
+  EXPECT_EQ(batches_->Remove("alice", first).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::IsNotFound(batches_->Remove("bob", first)));
+  gate_.Open(1);
+  WaitForEnd(first);
+  const std::string second = batches_->Create("alice", shared, kUrl, nullptr)->id;
+  EXPECT_TRUE(batches_->Remove("alice", first).ok());
+  EXPECT_TRUE(absl::IsNotFound(batches_->Remove("alice", first)));
+  EXPECT_EQ(files_->List("alice").size(), 1u);  // the other one reads it
+  gate_.Open(1);
+  WaitForEnd(second);
+  EXPECT_TRUE(batches_->Remove("alice", second).ok());
+  EXPECT_TRUE(files_->List("alice").empty());
+  Restart();
+  EXPECT_TRUE(batches_->List("alice").empty());
+}
+
+TEST_F(BatchesTest, WhoKnowsHowManyRequestsThereAreSeesThemAtOnce) {
+  Create(Line("a"));
+  const auto waits = batches_->Create("alice", Upload(Line("a") + Line("b")), kUrl, nullptr, 2);
+  EXPECT_EQ(waits->total, 2u);
+}
+
 TEST_F(BatchesTest, BoundsAreOfEachKey) {
   file_limits_ = {.files = 3, .bytes = 1000};
   limits_ = {.unfinished = 2, .finished = 1, .requests = 2, .in_flight = 1};

@@ -32,6 +32,14 @@ TEST(PagesTest, FollowTheQuery) {
   EXPECT_EQ(Ids("after=unknown", false), "");
 }
 
+TEST(PagesTest, APageMayEndBeforeAnId) {
+  EXPECT_EQ(Ids("before_id=a", false), "cb");
+  EXPECT_EQ(Ids("before_id=a&limit=1", true), "b");
+  EXPECT_EQ(Ids("before_id=c", false), "");
+  EXPECT_EQ(Ids("before_id=unknown", false), "");
+  EXPECT_EQ(Ids("after_id=c&limit=1", true), "b");
+}
+
 TEST(PagesTest, WrongParametersAreNamed) {
   for (const char* query : {"limit=0", "limit=101", "limit=x", "limit", "order=up"}) {
     const auto parsed = ParsePageQuery(query, 20, 100);
