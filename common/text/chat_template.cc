@@ -167,6 +167,17 @@ class ValueMaker {
     return Value::MakeList(std::move(list));
   }
 
+  absl::StatusOr<Value> Content(const ChatMessage& message) const {
+    const bool by_assistant = message.role == "assistant";
+    MOE_ASSIGN_OR_RETURN(Value text,
+                         Text(message.content, "content",
+                              by_assistant ? ChatTemplate::Source::kAssistantContent : ChatTemplate::Source::kText));
+    const std::vector<std::string>& roles = options_.form.roles_of_parts;
+    if (std::find(roles.begin(), roles.end(), message.role) == roles.end()) return text;
+    MOE_ASSIGN_OR_RETURN(Value part, Value::MakeDict({{"type", Value("text")}, {"text", std::move(text)}}));
+    return Value::MakeList({std::move(part)});
+  }
+
   absl::StatusOr<Value> Message(const ChatMessage& message) {
     std::vector<std::pair<std::string, Value>> members;
     const auto add = [&](const char* field, const char* key, const std::string& text,
@@ -185,9 +196,8 @@ class ValueMaker {
     if (options_.form.content_is_none && message.content.empty() && !message.tool_calls.empty()) {
       members.emplace_back("content", Value::None{});
     } else {
-      MOE_RETURN_IF_ERROR(
-          add("content", "content", message.content,
-              message.role == "assistant" ? ChatTemplate::Source::kAssistantContent : ChatTemplate::Source::kText));
+      MOE_ASSIGN_OR_RETURN(Value content, Content(message));
+      members.emplace_back("content", std::move(content));
     }
     if (!message.name.empty()) MOE_RETURN_IF_ERROR(add("name", "name", message.name));
     if (!message.tool_calls.empty()) {
@@ -205,6 +215,19 @@ class ValueMaker {
   const jinja::JsonText guard_json_;
   int64_t values_left_;
 };
+
+// Messages with which the form of a template is found. The id has nine characters: some templates insist.
+constexpr char kProbingId[] = "call00001";
+const ChatMessage kProbingQuestion{.role = "user", .content = "question"};
+
+ChatMessage ProbingCall(const char* arguments) {
+  return {
+      .role = "assistant", .content = "", .tool_calls = {{.id = kProbingId, .name = "probe", .arguments = arguments}}};
+}
+
+ChatMessage ProbingResult(const std::string& content) {
+  return {.role = "tool", .content = content, .tool_call_id = kProbingId, .name = "probe"};
+}
 
 }  // namespace
 
@@ -239,23 +262,58 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Chat& chat, const Options
   return jinja::Evaluator(std::move(variables), clock).Render(program_->body);
 }
 
-ToolCallForm ChatTemplate::FindToolCallForm(Options options) const {
-  if (!takes_tool_calls()) return {};
-  // Nine characters: some templates insist.
-  constexpr char kId[] = "call00001";
-  const Chat chat{.messages = {{.role = "user", .content = "question"},
-                               {.role = "assistant",
-                                .content = "",
-                                .tool_calls = {{.id = kId, .name = "probe", .arguments = R"({"key": "value"})"}}},
-                               {.role = "tool", .content = "result", .tool_call_id = kId, .name = "probe"}}};
-  for (const ToolCallForm form :
-       {ToolCallForm{false, false}, ToolCallForm{false, true}, ToolCallForm{true, false}, ToolCallForm{true, true}}) {
-    options.form = form;
-    const absl::StatusOr<std::string> text = Render(chat, options);
+void ChatTemplate::FindParts(const std::string& role, const std::function<Chat(const ChatMessage&)>& chat_with,
+                             Options* options) const {
+  const std::string words = "probing words";
+  const Chat chat = chat_with({.role = role, .content = words});
+  const auto shows = [&] {
+    const absl::StatusOr<std::string> text = Render(chat, *options);
+    // A template that prints a list as it is does not read its parts.
     const auto has = [&](const char* part) { return text->find(part) != std::string::npos; };
-    if (text.ok() && has("probe") && has("key") && has("value") && !has("None")) return form;
+    return text.ok() && has(words.c_str()) && !has("'type': 'text'") && !has(R"("type": "text")");
+  };
+  if (shows()) return;
+  options->form.roles_of_parts.push_back(role);
+  if (!shows()) options->form.roles_of_parts.pop_back();
+}
+
+void ChatTemplate::FindCallForm(Options* options) const {
+  const Chat chat{.messages = {kProbingQuestion, ProbingCall(R"({"key": "value"})"), ProbingResult("result")}};
+  const MessageForm before = options->form;
+  for (const auto& [as_text, is_none] :
+       {std::pair(false, false), std::pair(false, true), std::pair(true, false), std::pair(true, true)}) {
+    options->form.arguments_as_text = as_text;
+    options->form.content_is_none = is_none;
+    const absl::StatusOr<std::string> text = Render(chat, *options);
+    const auto has = [&](const char* part) { return text->find(part) != std::string::npos; };
+    if (text.ok() && has("probe") && has("key") && has("value") && !has("None")) return;
   }
-  return {};
+  options->form = before;
+}
+
+MessageForm ChatTemplate::FindToolCallForm(Options options) const {
+  options.form = {};
+  FindParts(
+      "user", [](const ChatMessage& probe) { return Chat{{probe}}; }, &options);
+  FindParts(
+      "system",
+      [](const ChatMessage& probe) {
+        return Chat{{probe, kProbingQuestion}};
+      },
+      &options);
+  FindParts(
+      "assistant",
+      [](const ChatMessage& probe) {
+        return Chat{{kProbingQuestion, probe, kProbingQuestion}};
+      },
+      &options);
+  if (!takes_tool_calls()) return options.form;
+  FindCallForm(&options);
+  const auto with_result = [](const ChatMessage& probe) {
+    return Chat{{kProbingQuestion, ProbingCall("{}"), ProbingResult(probe.content)}};
+  };
+  FindParts("tool", with_result, &options);
+  return options.form;
 }
 
 bool ChatTemplate::takes_tools() const { return program_->takes_tools; }

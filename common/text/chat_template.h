@@ -35,10 +35,12 @@ struct Chat {
   std::string template_flags = {};  // JSON text of an object with further variables of the template; empty: none
 };
 
-// How a template reads tool calls; published ones differ.
-struct ToolCallForm {
+// How a template reads messages; published ones differ.
+struct MessageForm {
   bool arguments_as_text = false;  // the JSON text; otherwise the object, if the text is one
   bool content_is_none = false;    // the empty content of a message with tool calls: none instead of ""
+  // Whose content is a list of parts, [{"type": "text", "text": ...}], instead of the text.
+  std::vector<std::string> roles_of_parts = {};
 };
 
 // A Jinja template. The interpreter supports the part of Jinja that chat templates use, with trim_blocks and
@@ -58,7 +60,7 @@ class ChatTemplate {
     bool add_generation_prompt = true;  // end with the start of an assistant turn
     std::string bos_token = {};
     std::string eos_token = {};
-    ToolCallForm form = {};
+    MessageForm form = {};
     // Each text of the chat but roles passes through it, once, before the template sees it. Empty: texts are unchanged.
     std::function<std::string(std::string_view text, Source source)> guard = {};
     // Of the JSON in tools, arguments and flags together.
@@ -72,14 +74,19 @@ class ChatTemplate {
   // RESOURCE_EXHAUSTED if rendering exceeds the time, memory or nesting limits of jinja/limits.h.
   absl::StatusOr<std::string> Render(const Chat& chat, const Options& options) const;
 
-  // The form in which the template renders a tool call whole, or the default form if it renders none.
-  ToolCallForm FindToolCallForm(Options options) const;
+  // The form in which the template renders a tool call whole and the words of each role, as far as it renders them at
+  // all; otherwise the default form.
+  MessageForm FindToolCallForm(Options options) const;
   // Whether the template mentions tools, or tool calls, at all.
   bool takes_tools() const;
   bool takes_tool_calls() const;
 
  private:
   struct Program;
+  // Whether the words of a role come out as a text, or else as a part.
+  void FindParts(const std::string& role, const std::function<Chat(const ChatMessage&)>& chat_with,
+                 Options* options) const;
+  void FindCallForm(Options* options) const;
   explicit ChatTemplate(std::unique_ptr<const Program> program);
 
   std::unique_ptr<const Program> program_;

@@ -69,6 +69,13 @@ absl::Status DecodeLoop::Validate(const Lease& lease, const Continuation& next, 
   return absl::OkStatus();
 }
 
+Continuation DecodeLoop::WithinPool(const Lease& lease, const Continuation& next) const {
+  const int64_t pool_tokens = pool_.geometry().page_count * pool_.geometry().page_tokens;
+  Continuation bounded = next;
+  bounded.max_tokens = std::min(next.max_tokens, pool_tokens - static_cast<int64_t>(lease.tokens.size()));
+  return bounded;
+}
+
 absl::Status DecodeLoop::ValidateToken(int32_t id) const {
   if (id >= 0 && id < spec_.token_count) return absl::OkStatus();
   return absl::InvalidArgumentError("token " + std::to_string(id) + " is not in the vocabulary");
@@ -89,8 +96,9 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Start(std::shared_ptr<L
                                       std::to_string(valid) + " are valid");
   }
   leases_.Cache(*lease);
+  const Continuation bounded = WithinPool(*lease, next);
   lease->tokens.push_back(first.id);
-  return Enqueue(std::make_shared<Sequence>(Sequence{.lease = std::move(lease), .next = next, .valid = valid}));
+  return Enqueue(std::make_shared<Sequence>(Sequence{.lease = std::move(lease), .next = bounded, .valid = valid}));
 }
 
 absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Prompt(std::shared_ptr<Lease> lease,
@@ -107,8 +115,9 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Prompt(std::shared_ptr<
   MOE_RETURN_IF_ERROR(leases_.Check(*lease));
   // The last token is always computed: its logits give the next token.
   const int64_t valid = std::min(pool_.ValidTokens(lease->kv), tokens - 1);
+  const Continuation bounded = WithinPool(*lease, next);
   return Enqueue(std::make_shared<Sequence>(
-      Sequence{.lease = std::move(lease), .next = next, .valid = valid, .prompt_tokens = tokens}));
+      Sequence{.lease = std::move(lease), .next = bounded, .valid = valid, .prompt_tokens = tokens}));
 }
 
 std::shared_ptr<TokenStream> DecodeLoop::Enqueue(std::shared_ptr<Sequence> sequence) {

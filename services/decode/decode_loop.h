@@ -63,6 +63,8 @@ class DecodeLoop {
  private:
   // `known`: tokens of the request when the next one is sampled.
   absl::Status Validate(const Lease& lease, const Continuation& next, size_t known) const;
+  // The same with no more tokens than the pool can hold after those of the lease.
+  Continuation WithinPool(const Lease& lease, const Continuation& next) const;
   absl::Status ValidateToken(int32_t id) const;
   std::shared_ptr<TokenStream> Enqueue(std::shared_ptr<Sequence> sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

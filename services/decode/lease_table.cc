@@ -12,25 +12,26 @@ absl::Status PreemptedError() { return absl::AbortedError("preempted: an older r
 
 absl::StatusOr<std::shared_ptr<Lease>> LeaseTable::Reserve(Request request) {
   const auto tokens = static_cast<int64_t>(request.tokens.size());
-  const int64_t pool_tokens = pool_.geometry().page_count * pool_.geometry().page_tokens;
+  const int64_t room = pool_.geometry().page_count * pool_.geometry().page_tokens - tokens;
   if (tokens == 0) return absl::InvalidArgumentError("Reserve names no token_ids");
   if (request.cache_scope.size() > kMaxCacheScopeBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("cache_scope: has ", request.cache_scope.size(), " bytes, may have ", kMaxCacheScopeBytes));
   }
-  if (request.max_tokens > pool_tokens - tokens) {
-    return absl::InvalidArgumentError(absl::StrCat(tokens, " tokens and max_tokens ", request.max_tokens,
-                                                   " can never fit the KV pool's ", pool_tokens,
-                                                   " tokens; ask for less, or enlarge the pool (--kv-tokens)"));
+  if (room < std::min<int64_t>(request.max_tokens, 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(tokens, " tokens and one more can never fit the KV pool's ",
+                                                   tokens + room, " tokens; ask for less, or enlarge the pool",
+                                                   " (--kv-tokens)"));
   }
   const MutexLock lock(mutex_);
   if (OlderOneWaits(request.arrival)) {
     return absl::ResourceExhaustedError("an older request waits for pages that are draining");
   }
-  MOE_ASSIGN_OR_RETURN(KvLease kv, pool_.Reserve({.tokens = request.tokens,
-                                                  .capacity = tokens + std::min(request.max_tokens, reserve_ahead_),
-                                                  .cache_scope = request.cache_scope,
-                                                  .ignore_cache = request.ignore_cache}));
+  MOE_ASSIGN_OR_RETURN(KvLease kv,
+                       pool_.Reserve({.tokens = request.tokens,
+                                      .capacity = tokens + std::min({request.max_tokens, reserve_ahead_, room}),
+                                      .cache_scope = request.cache_scope,
+                                      .ignore_cache = request.ignore_cache}));
   auto lease = std::make_shared<Lease>(Lease{.kv = std::move(kv),
                                              .tokens = std::move(request.tokens),
                                              .arrival = request.arrival,

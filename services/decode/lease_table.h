@@ -61,8 +61,8 @@ class LeaseTable {
   // must outlive the table.
   LeaseTable(kv::KvPool& pool, int64_t reserve_ahead) : pool_(pool), reserve_ahead_(reserve_ahead) {}
 
-  // RESOURCE_EXHAUSTED: pages are short now. INVALID_ARGUMENT: no tokens, a cache_scope that is too long, or tokens and
-  // max_tokens that can never fit the pool.
+  // RESOURCE_EXHAUSTED: pages are short now. INVALID_ARGUMENT: no tokens, a cache_scope that is too long, or tokens
+  // that leave no room for one more in the whole pool. What follows them ends where the pool does.
   absl::StatusOr<std::shared_ptr<Lease>> Reserve(Request request);
 
   struct Room {

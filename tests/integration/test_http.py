@@ -130,7 +130,7 @@ ERRORS = [
     ({"prompt": "a", "n": 1000000}, 400, "n"),
     ({"prompt": "a", "n": 1e300}, 400, "n"),
     ({"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
-    ({"prompt": "a", "max_tokens": 10 ** 8}, 400, "max_tokens"),
+    ({"prompt": "a", "max_tokens": "5"}, 400, "max_tokens"),
     ({"prompt": [-1]}, 400, "prompt"),
     ({"prompt": ["a"] * 1000}, 400, "prompt"),
     ({"prompt": "a", "stream": "yes"}, 400, "stream"),
@@ -155,8 +155,8 @@ def test_errors_name_the_field(web, body, status, param):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_before_the_first_byte_are_status_codes(web, stream):
-    status, reply = web.post(PLAIN, {"prompt": "a", "max_tokens": 10 ** 8, "stream": stream})
-    assert status == 400 and reply["error"]["param"] == "max_tokens"
+    status, reply = web.post(PLAIN, {"prompt": "a", "top_p": 9, "stream": stream})
+    assert status == 400 and reply["error"]["param"] == "top_p"
 
 
 BAD_JSON = [b"", b"{", b"[]", b"nul", b'{"a":1}x', b'{"prompt":"\xff"}', b'{"prompt":"a","prompt":"b"}', b'{"a":1e999}',

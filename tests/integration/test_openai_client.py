@@ -230,8 +230,8 @@ def test_a_stream_that_is_left_ends(client, model, node):
 
 
 def test_fields_that_change_the_answer_are_honoured_or_refused(client, model):
-    assert chat(client, model, store=False, modalities=["text"], user="me", service_tier="auto").choices
-    for name, value in {"store": True, "modalities": ["text", "audio"], "web_search_options": {}}.items():
+    assert chat(client, model, store=True, modalities=["text"], user="me", service_tier="auto").choices
+    for name, value in {"modalities": ["text", "audio"], "web_search_options": {}}.items():
         with pytest.raises(openai.BadRequestError) as error:
             chat(client, model, **{name: value})
         assert error.value.param == name and error.value.code == "unsupported_parameter"

@@ -58,6 +58,9 @@ std::vector<bool> EmptyNodes(const Grammar& grammar, const std::vector<bool>& em
       case Kind::kWithout:
         empty.push_back(true);
         break;
+      case Kind::kGraph:
+        empty.push_back(node.graph.accepting[0]);
+        break;
     }
   }
   return empty;
@@ -169,6 +172,8 @@ class AutomatonBuilder {
         return AddUntil(node.bytes, from);
       case Grammar::Node::Kind::kWithout:
         return AddWithout(node.bytes, from);
+      case Grammar::Node::Kind::kGraph:
+        return AddGraph(node.graph, from);
     }
     return from;
   }
@@ -215,6 +220,21 @@ class AutomatonBuilder {
     }
     draft_[at].empty.push_back(states[end.size()]);
     return states[end.size()];
+  }
+
+  absl::StatusOr<int32_t> AddGraph(const Grammar::Graph& graph, int32_t from) {
+    MOE_RETURN_IF_ERROR(Spend(static_cast<int64_t>(graph.edges.size() + graph.accepting.size())));
+    if (draft_.size() + graph.accepting.size() > kMaxStates) return TooLarge(Concat("over ", kMaxStates, " states"));
+    const auto first = static_cast<int32_t>(draft_.size());
+    draft_.resize(draft_.size() + graph.accepting.size());
+    const int32_t end = NewState();
+    draft_[from].empty.push_back(first);
+    for (const Grammar::Graph::Edge& edge : graph.edges)
+      AddByte(first + edge.from, edge.first, edge.last, first + edge.to);
+    for (size_t i = 0; i < graph.accepting.size(); ++i) {
+      if (graph.accepting[i]) draft_[first + static_cast<int32_t>(i)].empty.push_back(end);
+    }
+    return end;
   }
 
   absl::StatusOr<int32_t> AddRepeat(const Grammar::Node& node, int32_t from) {

@@ -29,6 +29,18 @@ class Grammar {
  public:
   static constexpr uint32_t kUnbounded = UINT32_MAX;
 
+  // An automaton of bytes, which begins in state 0.
+  struct Graph {
+    struct Edge {
+      int32_t from;
+      uint8_t first;
+      uint8_t last;  // inclusive
+      int32_t to;
+    };
+    std::vector<Edge> edges = {};
+    std::vector<bool> accepting = {};  // by state; not none
+  };
+
   struct Node {
     enum class Kind {
       kBytes,         // `bytes`, possibly none
@@ -39,6 +51,7 @@ class Grammar {
       kRule,          // what `rule` matches
       kWithout,       // any text that has neither `bytes` nor special tokens
       kUntil,         // any text, up to and with the first `bytes`, or the special token that is spelled so
+      kGraph,         // what leads through `graph`
     };
     Kind kind;
     std::string bytes = {};
@@ -47,6 +60,7 @@ class Grammar {
     uint32_t min = 0;
     uint32_t max = 0;
     RuleId rule = 0;
+    Graph graph = {};
     int depth = 1;  // of nodes in each other
   };
   struct Rule {
@@ -60,6 +74,7 @@ class Grammar {
   // REQUIRES: `end` is not empty.
   NodeId Without(std::string text) { return Add({.kind = Node::Kind::kWithout, .bytes = std::move(text)}); }
   NodeId Until(std::string end) { return Add({.kind = Node::Kind::kUntil, .bytes = std::move(end)}); }
+  NodeId FromGraph(Graph graph) { return Add({.kind = Node::Kind::kGraph, .graph = std::move(graph)}); }
   NodeId Class(CodePointSet set) { return Add({.kind = Node::Kind::kClass, .set = std::move(set)}); }
   NodeId Sequence(std::vector<NodeId> children) {
     return Add({.kind = Node::Kind::kSequence, .children = std::move(children)});
@@ -107,7 +122,7 @@ class Grammar {
 
  private:
   NodeId Add(Node node) {
-    bytes_ += node.bytes.size();
+    bytes_ += node.bytes.size() + node.graph.edges.size() * sizeof(Graph::Edge);
     is_too_large_ |= nodes_.size() >= kMaxNodes || bytes_ > kMaxNodeBytes;
     if (is_too_large_ && !nodes_.empty()) return 0;
     for (const NodeId child : node.children) node.depth = std::max(node.depth, nodes_[child].depth + 1);

@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,10 +17,11 @@
 #include "common/text/concat.h"
 #include "common/text/grammar/json_text.h"
 #include "common/text/grammar/limits.h"
-#include "common/text/grammar/pattern.h"
+#include "common/text/grammar/schema_keywords.h"
 #include "common/text/grammar/schema_merge.h"
+#include "common/text/grammar/schema_numbers.h"
 #include "common/text/grammar/schema_reference.h"
-#include "common/text/grammar/string_formats.h"
+#include "common/text/grammar/schema_strings.h"
 #include "common/text/json/json.h"
 #include "common/text/json/quoted.h"
 
@@ -33,43 +36,7 @@ constexpr int kMaxSchemaNesting = 128;
 constexpr int kMaxSchemas = 8 * 1024;
 // Of a property beside additionalProperties, whose names must differ from it.
 constexpr size_t kMaxExcludedName = 256;
-// Beyond this a double does not tell whole numbers apart.
-constexpr double kMaxExact = 0x1p53;
-
 constexpr std::array<const char*, 7> kTypes = {"null", "boolean", "integer", "number", "string", "array", "object"};
-
-struct Keyword {
-  const char* name;
-  const char* type;  // of the values that it is about; "": of all
-};
-constexpr Keyword kKeywords[] = {{"type", ""},
-                                 {"enum", ""},
-                                 {"const", ""},
-                                 {"anyOf", ""},
-                                 {"oneOf", ""},
-                                 {"allOf", ""},
-                                 {"$ref", ""},
-                                 {"nullable", ""},
-                                 {"properties", "object"},
-                                 {"required", "object"},
-                                 {"additionalProperties", "object"},
-                                 {"items", "array"},
-                                 {"prefixItems", "array"},
-                                 {"minItems", "array"},
-                                 {"maxItems", "array"},
-                                 {"minLength", "string"},
-                                 {"maxLength", "string"},
-                                 {"pattern", "string"},
-                                 {"format", "string"},
-                                 {"minimum", "number"},
-                                 {"maximum", "number"},
-                                 {"exclusiveMinimum", "number"},
-                                 {"exclusiveMaximum", "number"}};
-
-const Schema* Find(const Schema& schema, const char* keyword) {
-  const auto found = schema.find(keyword);
-  return found == schema.end() ? nullptr : &*found;
-}
 
 std::string TypeOf(const Schema& value) {
   if (value.is_null()) return "null";
@@ -80,15 +47,35 @@ std::string TypeOf(const Schema& value) {
   return value.is_number_integer() ? "integer" : "number";
 }
 
-// For messages: of long names and deep places the beginning will do.
-std::string Under(const std::string& where, std::string_view keyword) {
-  constexpr size_t kMostWhere = 256, kMostKeyword = 64;
-  return where.size() > kMostWhere ? where : Concat(where, "/", keyword.substr(0, kMostKeyword));
+// A length or a bound of numbers, which a value of an enumeration can be compared with.
+bool IsScalarBound(std::string_view keyword) {
+  constexpr std::string_view kBounds[] = {"minLength", "maxLength",        "minimum",
+                                          "maximum",   "exclusiveMinimum", "exclusiveMaximum"};
+  return std::find(std::begin(kBounds), std::end(kBounds), keyword) != std::end(kBounds);
+}
+
+bool IsWithin(const Schema& value, const Schema& schema) {
+  const auto bound = [&](const char* keyword, double none) {
+    const Schema* found = Find(schema, keyword);
+    return found != nullptr && found->is_number() ? found->get<double>() : none;
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };  // a character
+    const auto length = static_cast<double>(std::count_if(text.begin(), text.end(), begins));
+    return length >= bound("minLength", 0) && length <= bound("maxLength", kInfinity);
+  }
+  if (!value.is_number()) return true;
+  const auto number = value.get<double>();
+  return number >= bound("minimum", -kInfinity) && number <= bound("maximum", kInfinity) &&
+         number > bound("exclusiveMinimum", -kInfinity) && number < bound("exclusiveMaximum", kInfinity);
 }
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(const Schema& root, CompileBudget& budget) : root_(root), budget_(budget), json_(&grammar_) {}
+  SchemaCompiler(const Schema& root, CompileBudget& budget)
+      : root_(root), budget_(budget), json_(&grammar_), strings_(json_, budget) {}
 
   absl::StatusOr<Grammar> Compile() {
     const RuleId root = grammar_.AddRule("#");
@@ -125,38 +112,32 @@ class SchemaCompiler {
   absl::StatusOr<NodeId> Value(const Schema& schema, const std::string& where, int nesting) {
     if (nesting > kMaxSchemaNesting) return SchemaError(where, "schemas are nested too deep");
     if (++schemas_ > kMaxSchemas) return SchemaError(where, "too many schemas, with the parts of allOf and anyOf");
-    if (schema.is_boolean()) {
-      if (schema.get<bool>()) return json_.Value();
-      return SchemaError(where, "false allows no value");
-    }
+    if (schema == Schema(true)) return json_.Value();
+    if (IsNever(schema)) return SchemaError(where, "false allows no value");
     if (!schema.is_object()) return SchemaError(where, "is not a schema: an object, true or false");
     MOE_RETURN_IF_ERROR(SpendCopy(std::ssize(schema), where));
-    MOE_RETURN_IF_ERROR(CheckKeywords(schema, where));
+    MOE_RETURN_IF_ERROR(CheckShapes(schema, where));
     if (const Schema* reference = Find(schema, "$ref")) {
       if (!SaysMoreThan(schema, "$ref")) return Reference(*reference, where, nesting);
     }
-    if (schema.contains("$ref") || schema.contains("allOf")) {
+    if (Has(schema, "$ref") || Has(schema, "allOf")) {
       MOE_ASSIGN_OR_RETURN(const Schema resolved, Resolve(schema, where, 0));
       const Held held(*this, StepsOf(resolved));
       return Value(resolved, where, nesting + 1);
     }
-    if (schema.contains("anyOf") && schema.contains("oneOf")) {
+    MOE_RETURN_IF_ERROR(CheckKeywords(schema, where));
+    if (Has(schema, "anyOf") && Has(schema, "oneOf")) {
       return SchemaError(where, "anyOf and oneOf together cannot be enforced");
     }
     for (const char* keyword : {"anyOf", "oneOf"}) {
       if (const Schema* parts = Find(schema, keyword)) return AnyOf(schema, *parts, keyword, where, nesting);
     }
-    if (schema.contains("enum") || schema.contains("const")) return Enumeration(schema, where);
+    if (Has(schema, "enum") || Has(schema, "const")) return Enumeration(schema, where);
     return AnyType(schema, where, nesting);
   }
 
-  absl::Status CheckKeywords(const Schema& schema, const std::string& where) const {
-    for (const auto& [name, value] : schema.items()) {
-      const bool known = std::any_of(std::begin(kKeywords), std::end(kKeywords),
-                                     [&keyword = name](const Keyword& one) { return keyword == one.name; });
-      if (known || IsAnnotation(name)) continue;
-      return SchemaError(where, Concat(Quoted(name), " cannot be enforced"));
-    }
+  // What merging relies on.
+  absl::Status CheckShapes(const Schema& schema, const std::string& where) const {
     for (const char* name : {"properties", "$defs", "definitions"}) {
       const Schema* value = Find(schema, name);
       if (value != nullptr && !value->is_object()) return SchemaError(Under(where, name), "is not an object");
@@ -192,7 +173,7 @@ class SchemaCompiler {
     if (resolving > kMaxResolving) return SchemaError(where, "$ref or allOf refers to itself");
     if (schema == Schema(true)) return Schema::object();
     if (!schema.is_object()) return SchemaError(where, "a part of allOf is not an object");
-    MOE_RETURN_IF_ERROR(CheckKeywords(schema, where));
+    MOE_RETURN_IF_ERROR(CheckShapes(schema, where));
     if (++schemas_ > kMaxSchemas) return SchemaError(where, "too many schemas, with the parts of allOf and anyOf");
     MOE_RETURN_IF_ERROR(SpendCopy(StepsOf(schema), where));
     Schema merged = Without(Without(schema, "$ref"), "allOf");
@@ -240,6 +221,7 @@ class SchemaCompiler {
     std::vector<NodeId> ways;
     for (size_t i = 0; i < parts.size(); ++i) {
       const std::string place = Under(inside, std::to_string(i));
+      if (IsNever(parts[i])) continue;
       if (alone) {
         MOE_ASSIGN_OR_RETURN(const NodeId way, Value(parts[i], place, nesting + 1));
         ways.push_back(way);
@@ -251,6 +233,7 @@ class SchemaCompiler {
       MOE_ASSIGN_OR_RETURN(const NodeId way, Value(merged, place, nesting + 1));
       ways.push_back(way);
     }
+    if (ways.empty()) return SchemaError(inside, "false allows no value");
     return grammar_.Alternatives(std::move(ways));
   }
 
@@ -268,9 +251,9 @@ class SchemaCompiler {
       if (types.empty()) return SchemaError(Under(where, "type"), "is empty");
     } else {
       // The keywords say which values are meant.
-      for (const Keyword& keyword : kKeywords) {
+      for (const Keyword& keyword : Keywords()) {
         const bool is_new = std::find(types.begin(), types.end(), keyword.type) == types.end();
-        if (*keyword.type != '\0' && is_new && schema.contains(keyword.name)) types.emplace_back(keyword.type);
+        if (!keyword.type.empty() && is_new && Has(schema, keyword.name)) types.emplace_back(keyword.type);
       }
     }
     const Schema* nullable = Find(schema, "nullable");
@@ -282,8 +265,9 @@ class SchemaCompiler {
   absl::StatusOr<NodeId> Enumeration(const Schema& schema, const std::string& where) {
     MOE_RETURN_IF_ERROR(SpendCopy(2 * StepsOf(schema), where));  // the values, and their texts
     for (const auto& [name, value] : schema.items()) {
-      if (name == "enum" || name == "const" || name == "type" || name == "nullable" || IsAnnotation(name)) continue;
-      return SchemaError(where, Concat(Quoted(name), " beside enum or const cannot be enforced"));
+      const bool is_read = name == "enum" || name == "const" || name == "type" || name == "nullable" ||
+                           IsScalarBound(name) || name == "format" || IsAnnotation(name) || value.is_null();
+      if (!is_read) return SchemaError(where, Concat(Quoted(name), " beside enum or const cannot be enforced"));
     }
     Schema values = Schema::array();
     if (const Schema* list = Find(schema, "enum")) {
@@ -291,7 +275,7 @@ class SchemaCompiler {
       values = *list;
     }
     if (const Schema* only = Find(schema, "const")) {
-      const bool fits = !schema.contains("enum") || std::find(values.begin(), values.end(), *only) != values.end();
+      const bool fits = !Has(schema, "enum") || std::find(values.begin(), values.end(), *only) != values.end();
       values = Schema::array();
       if (fits) values.push_back(*only);
     }
@@ -305,7 +289,7 @@ class SchemaCompiler {
       const bool is_whole = value.is_number_float() && value.get<double>() == std::trunc(value.get<double>());
       const bool fits =
           types.empty() || has(type) || (type == "integer" && has("number")) || (is_whole && has("integer"));
-      if (fits) ways.push_back(grammar_.Bytes(value.dump()));
+      if (fits && IsWithin(value, schema)) ways.push_back(grammar_.Bytes(value.dump()));
     }
     if (ways.empty()) return SchemaError(where, "enum or const has no value of the type");
     return grammar_.Alternatives(std::move(ways));
@@ -325,124 +309,10 @@ class SchemaCompiler {
   absl::StatusOr<NodeId> OneType(const std::string& type, const Schema& schema, const std::string& where, int nesting) {
     if (type == "null") return json_.Null();
     if (type == "boolean") return json_.Boolean();
-    if (type == "integer") return Integer(schema, where);
-    if (type == "number") return Number(schema, where);
-    if (type == "string") return String(schema, where);
+    if (type == "integer" || type == "number") return CompileNumber(schema, type == "integer", where, json_, budget_);
+    if (type == "string") return strings_.Compile(schema, where);
     if (type == "array") return Array(schema, where, nesting);
     return Object(schema, where, nesting);
-  }
-
-  // A bound of numbers; no more exact ones than doubles hold.
-  absl::StatusOr<std::optional<double>> NumberOf(const Schema& schema, const char* keyword,
-                                                 const std::string& where) const {
-    const Schema* value = Find(schema, keyword);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_number()) return SchemaError(Under(where, keyword), "is not a number");
-    const double number = value->get<double>();
-    if (!(std::abs(number) <= kMaxExact)) return SchemaError(Under(where, keyword), "is beyond 2^53");
-    return number;
-  }
-
-  struct Range {
-    std::optional<double> min, max;
-    bool above = false, below = false;  // exclusive
-  };
-  absl::StatusOr<Range> RangeOf(const Schema& schema, const std::string& where) const {
-    Range range;
-    MOE_ASSIGN_OR_RETURN(range.min, NumberOf(schema, "minimum", where));
-    MOE_ASSIGN_OR_RETURN(range.max, NumberOf(schema, "maximum", where));
-    MOE_ASSIGN_OR_RETURN(const std::optional<double> above, NumberOf(schema, "exclusiveMinimum", where));
-    MOE_ASSIGN_OR_RETURN(const std::optional<double> below, NumberOf(schema, "exclusiveMaximum", where));
-    if (above.has_value() && (!range.min.has_value() || *above >= *range.min)) {
-      range.min = above;
-      range.above = true;
-    }
-    if (below.has_value() && (!range.max.has_value() || *below <= *range.max)) {
-      range.max = below;
-      range.below = true;
-    }
-    if (range.min.has_value() && range.max.has_value()) {
-      const bool is_empty = *range.min > *range.max || (*range.min == *range.max && (range.above || range.below));
-      if (is_empty) return SchemaError(where, "no number is between the minimum and the maximum");
-    }
-    return range;
-  }
-
-  absl::StatusOr<NodeId> Integer(const Schema& schema, const std::string& where) {
-    MOE_ASSIGN_OR_RETURN(const Range range, RangeOf(schema, where));
-    std::optional<int64_t> min, max;
-    if (range.min.has_value()) {
-      min = static_cast<int64_t>(std::ceil(*range.min));
-      if (range.above && static_cast<double>(*min) == *range.min) ++*min;
-    }
-    if (range.max.has_value()) {
-      max = static_cast<int64_t>(std::floor(*range.max));
-      if (range.below && static_cast<double>(*max) == *range.max) --*max;
-    }
-    if (min.has_value() && max.has_value() && *min > *max) {
-      return SchemaError(where, "no integer is between the minimum and the maximum");
-    }
-    if (!min.has_value() && !max.has_value()) return json_.Integer();
-    return json_.IntegerBetween(min, max);
-  }
-
-  absl::StatusOr<NodeId> Number(const Schema& schema, const std::string& where) {
-    MOE_ASSIGN_OR_RETURN(const Range range, RangeOf(schema, where));
-    std::optional<JsonText::Bound> min, max;
-    for (const std::optional<double>& bound : {range.min, range.max}) {
-      if (bound.has_value() && *bound != std::trunc(*bound)) {
-        return SchemaError(where, "a minimum or maximum of numbers that is not whole cannot be enforced");
-      }
-    }
-    if (range.min.has_value()) min = JsonText::Bound{static_cast<int64_t>(*range.min), range.above};
-    if (range.max.has_value()) max = JsonText::Bound{static_cast<int64_t>(*range.max), range.below};
-    if (!min.has_value() && !max.has_value()) return json_.Number();
-    return json_.NumberBetween(min, max);
-  }
-
-  // A count such as minLength.
-  absl::StatusOr<std::optional<uint32_t>> Count(const Schema& schema, const char* keyword,
-                                                const std::string& where) const {
-    const Schema* value = Find(schema, keyword);
-    if (value == nullptr) return std::nullopt;
-    const double number = value->is_number() ? value->get<double>() : -1;
-    if (number < 0 || number != std::trunc(number)) return SchemaError(Under(where, keyword), "is not a count");
-    if (number > static_cast<double>(kMaxRepetitions)) {
-      return SchemaError(Under(where, keyword), Concat("above ", kMaxRepetitions, " cannot be enforced"));
-    }
-    return static_cast<uint32_t>(number);
-  }
-
-  absl::StatusOr<NodeId> String(const Schema& schema, const std::string& where) {
-    MOE_ASSIGN_OR_RETURN(const std::optional<uint32_t> min, Count(schema, "minLength", where));
-    MOE_ASSIGN_OR_RETURN(const std::optional<uint32_t> max, Count(schema, "maxLength", where));
-    const bool has_length = min.value_or(0) > 0 || max.has_value();
-    const Schema* pattern = Find(schema, "pattern");
-    const Schema* format = Find(schema, "format");
-    if ((pattern != nullptr) + (format != nullptr) + has_length > 1) {
-      return SchemaError(where, "only one of pattern, format and a length (minLength, maxLength) can be enforced");
-    }
-    for (const Schema* text : {pattern, format}) {
-      if (text != nullptr && !text->is_string()) return SchemaError(where, "pattern or format is not a string");
-    }
-    if (pattern != nullptr) return Pattern(pattern->get<std::string>(), /*anywhere=*/true, where);
-    if (format != nullptr) {
-      const std::string expression = FormatPattern(format->get<std::string>());
-      if (!expression.empty()) return Pattern(expression, /*anywhere=*/false, where);
-      return SchemaError(where, Concat("'format' ", Quoted(format->get<std::string>()),
-                                       " cannot be enforced; supported: ", SupportedFormats()));
-    }
-    if (!has_length) return json_.String();
-    if (max.has_value() && *max < min.value_or(0)) return SchemaError(where, "maxLength is below minLength");
-    const NodeId character = JsonText::Character(grammar_, CodePointSet::All());
-    return json_.StringOf(grammar_.Repeat(character, min.value_or(0), max.value_or(Grammar::kUnbounded)));
-  }
-
-  absl::StatusOr<NodeId> Pattern(const std::string& pattern, bool anywhere, const std::string& where) {
-    const absl::StatusOr<NodeId> content =
-        ParsePattern(pattern, {.anywhere = anywhere, .write = &JsonText::Character}, &grammar_);
-    if (!content.ok()) return Annotate(content.status(), Concat("schema: ", where, "/pattern"));
-    return json_.StringOf(*content);
   }
 
   // Rules for items and properties: a schema in a repetition or in two alternatives is compiled once.
@@ -455,14 +325,21 @@ class SchemaCompiler {
   NodeId CommaThen(NodeId item) { return grammar_.Sequence({grammar_.Bytes(","), json_.Space(), item}); }
 
   absl::StatusOr<NodeId> Array(const Schema& schema, const std::string& where, int nesting) {
-    MOE_ASSIGN_OR_RETURN(const std::optional<uint32_t> min_items, Count(schema, "minItems", where));
-    MOE_ASSIGN_OR_RETURN(const std::optional<uint32_t> max_items, Count(schema, "maxItems", where));
-    const uint32_t min = min_items.value_or(0);
-    uint32_t max = max_items.value_or(Grammar::kUnbounded);
-    if (max < min) return SchemaError(where, "maxItems is below minItems");
+    MOE_ASSIGN_OR_RETURN(const Counts counts, CountsOf(schema, "minItems", "maxItems", where));
+    const uint32_t min = counts.min;
+    uint32_t max = counts.max;
+    // Before 2020-12 a list in `items` is prefixItems, and additionalItems is what `items` is now.
+    const Schema* items = Find(schema, "items");
+    const Schema* prefix = Find(schema, "prefixItems");
+    const char* place = "prefixItems";
+    if (prefix == nullptr && items != nullptr && items->is_array()) {
+      prefix = std::exchange(items, Find(schema, "additionalItems"));
+      place = "items";
+    }
+    if (items == nullptr) items = Find(schema, "unevaluatedItems");
     std::vector<NodeId> first;  // of prefixItems
-    if (const Schema* prefix = Find(schema, "prefixItems")) {
-      const std::string inside = Under(where, "prefixItems");
+    if (prefix != nullptr) {
+      const std::string inside = Under(where, place);
       if (!prefix->is_array()) return SchemaError(inside, "is not an array of schemas");
       for (size_t i = 0; i < std::min<size_t>(prefix->size(), max); ++i) {
         MOE_ASSIGN_OR_RETURN(const NodeId item, Value((*prefix)[i], Under(inside, std::to_string(i)), nesting + 1));
@@ -470,8 +347,7 @@ class SchemaCompiler {
       }
     }
     const auto given = static_cast<uint32_t>(first.size());
-    const Schema* items = Find(schema, "items");
-    const bool closed = items == nullptr ? given > 0 && min <= given : *items == Schema(false);
+    const bool closed = items == nullptr ? given > 0 && min <= given : IsNever(*items);
     if (closed) max = std::min(max, given);
     if (max < min) return SchemaError(where, "minItems is above the number of prefixItems, and items is false");
     std::vector<NodeId> parts = {grammar_.Bytes("[")};
@@ -493,9 +369,9 @@ class SchemaCompiler {
         return count == Grammar::kUnbounded || count == 0 ? count : count - 1;
       };
       if (given > 0) {
-        parts.push_back(grammar_.Repeat(CommaThen(item), least, most));
+        parts.push_back(json_.Times(CommaThen(item), least, most));
       } else {
-        const NodeId more = grammar_.Repeat(CommaThen(item), minus_one(least), minus_one(most));
+        const NodeId more = json_.Times(CommaThen(item), minus_one(least), minus_one(most));
         const NodeId all = grammar_.Sequence({json_.Space(), item, more});
         parts.push_back(least == 0 ? grammar_.Optional(all) : all);
       }
@@ -503,6 +379,41 @@ class SchemaCompiler {
     parts.push_back(json_.Space());
     parts.push_back(grammar_.Bytes("]"));
     return grammar_.Sequence(std::move(parts));
+  }
+
+  // The members that a schema does not name.
+  struct Others {
+    const Schema* values = nullptr;                 // null: the schema does not say
+    std::shared_ptr<const Schema> names = nullptr;  // null: any
+  };
+
+  absl::StatusOr<Others> OthersOf(const Schema& schema, bool has_named, const std::string& where) {
+    Others others{.values = Find(schema, "additionalProperties")};
+    if (others.values == nullptr) others.values = Find(schema, "unevaluatedProperties");
+    Schema names = {{"type", "string"}};
+    if (const Schema* given = Find(schema, "propertyNames"); given != nullptr && *given != Schema(true)) {
+      if (IsNever(*given)) others.values = given;
+      MOE_ASSIGN_OR_RETURN(const Schema resolved, Resolve(IsNever(*given) ? Schema(true) : *given, where, 0));
+      MOE_ASSIGN_OR_RETURN(names, Merge(resolved, names, Under(where, "propertyNames")));
+    }
+    const Schema* patterns = Find(schema, "patternProperties");
+    if (patterns != nullptr && !patterns->is_object()) {
+      return SchemaError(Under(where, "patternProperties"), "is not an object");
+    }
+    if (patterns != nullptr && !patterns->empty()) {
+      // A name that two patterns match would have to be valid for both.
+      if (patterns->size() > 1) return SchemaError(where, "several 'patternProperties' cannot be enforced");
+      names["pattern"] = names.contains("pattern") ? Schema::array({names["pattern"], patterns->begin().key()})
+                                                   : Schema(patterns->begin().key());
+      others.values = &*patterns->begin();
+    }
+    if (names.size() == 1) return others;  // only their type
+    const bool has_more = others.values == nullptr || !IsNever(*others.values);
+    if (has_named && has_more) {
+      return SchemaError(where, "'propertyNames' or 'patternProperties' beside named properties cannot be enforced");
+    }
+    others.names = std::make_shared<const Schema>(std::move(names));
+    return others;
   }
 
   struct Property {
@@ -515,7 +426,8 @@ class SchemaCompiler {
     const Schema* named = Find(schema, "properties");
     const Schema& properties = named == nullptr ? kNone : *named;
     std::vector<std::string> required;
-    if (const Schema* list = Find(schema, "required")) {
+    // Of a property, true or false: what draft 3 has says nothing of the value.
+    if (const Schema* list = Find(schema, "required"); list != nullptr && !list->is_boolean()) {
       if (!list->is_array()) return SchemaError(Under(where, "required"), "is not an array");
       for (const Schema& name : *list) {
         if (!name.is_string()) return SchemaError(Under(where, "required"), "is not an array of names");
@@ -523,17 +435,17 @@ class SchemaCompiler {
       }
       std::sort(required.begin(), required.end());
     }
-    const Schema* additional = Find(schema, "additionalProperties");
-    const bool is_open = additional == nullptr ? named == nullptr && required.empty() : *additional != Schema(false);
-    if (is_open && properties.empty() && required.empty() && (additional == nullptr || *additional == Schema(true))) {
-      return json_.Object();
-    }
+    MOE_ASSIGN_OR_RETURN(const Others others, OthersOf(schema, !properties.empty() || !required.empty(), where));
+    const Schema* additional = others.values;
+    const bool is_open = additional == nullptr ? named == nullptr && required.empty() : !IsNever(*additional);
+    const bool is_any = others.names == nullptr && (additional == nullptr || *additional == Schema(true));
+    if (is_open && properties.empty() && required.empty() && is_any) return json_.Object();
     std::vector<Property> members;
     std::set<std::string> names;
     const auto add = [&](const std::string& name, const Schema& value, const std::string& place) -> absl::Status {
       const bool is_required = std::binary_search(required.begin(), required.end(), name);
       names.insert(name);
-      if (value == Schema(false) && !is_required) return absl::OkStatus();
+      if (IsNever(value) && !is_required) return absl::OkStatus();
       MOE_ASSIGN_OR_RETURN(const NodeId node, Value(value, place, nesting + 1));
       const NodeId pair = json_.Pair(grammar_.Bytes(Schema(name).dump()), node);
       members.push_back({grammar_.Call(grammar_.AddRule(place, pair)), is_required});
@@ -544,7 +456,7 @@ class SchemaCompiler {
     }
     for (const std::string& name : required) {
       if (names.contains(name)) continue;
-      if (additional != nullptr && *additional == Schema(false)) {
+      if (additional != nullptr && IsNever(*additional)) {
         return SchemaError(Under(where, "required"), Concat(Quoted(name), " is not in properties"));
       }
       MOE_RETURN_IF_ERROR(add(name, additional == nullptr ? Schema(true) : *additional, Under(where, "required")));
@@ -557,7 +469,12 @@ class SchemaCompiler {
       const Schema any = true;
       MOE_ASSIGN_OR_RETURN(const NodeId value, AsRule(additional == nullptr ? any : *additional,
                                                       Under(where, "additionalProperties"), nesting));
-      const NodeId key = names.empty() ? json_.String() : json_.StringExcept({names.begin(), names.end()});
+      NodeId key = -1;
+      if (others.names != nullptr) {
+        MOE_ASSIGN_OR_RETURN(key, Value(*others.names, Under(where, "propertyNames"), nesting + 1));
+      } else {
+        key = names.empty() ? json_.String() : json_.StringExcept({names.begin(), names.end()});
+      }
       other = json_.Pair(grammar_.Call(grammar_.AddRule(Under(where, "(other name)"), key)), value);
     }
     return Members(members, other, where);
@@ -592,6 +509,7 @@ class SchemaCompiler {
   CompileBudget& budget_;
   Grammar grammar_;
   JsonText json_;
+  SchemaStrings strings_;
   std::map<std::string, RuleId, std::less<>> references_;
   std::map<std::string, const Schema*> targets_;  // of references
   std::map<const Schema*, Schema> resolved_;      // targets, with what they refer to merged into them

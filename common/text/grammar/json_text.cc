@@ -124,6 +124,48 @@ NodeId JsonText::Character(Grammar& grammar, const CodePointSet& set) {
   return ways.empty() ? grammar.Class({}) : grammar.Alternatives(std::move(ways));
 }
 
+NodeId JsonText::Characters(uint32_t min, uint32_t max) {
+  constexpr uint32_t kWritten = 256;  // without a call for each
+  if (min <= kWritten && (max <= kWritten || max == Grammar::kUnbounded)) {
+    return grammar_.Repeat(Character(grammar_, CodePointSet::All()), min, max);
+  }
+  if (character_ < 0) character_ = Shared("character", [&] { return Character(grammar_, CodePointSet::All()); });
+  return Times(character_, min, max);
+}
+
+NodeId JsonText::Times(NodeId part, uint32_t min, uint32_t max) {
+  constexpr uint32_t kWritten = 1024, kBlock = 64, kLarge = kBlock * kBlock;
+  const bool is_bound = max != Grammar::kUnbounded;
+  if (min <= kWritten && (!is_bound || max <= kWritten)) return grammar_.Repeat(part, min, max);
+  auto found = blocks_.find(part);
+  if (found == blocks_.end()) {
+    const NodeId small = grammar_.Call(grammar_.AddRule("(block)", grammar_.Repeat(part, kBlock, kBlock)));
+    const NodeId large = grammar_.Call(grammar_.AddRule("(large block)", grammar_.Repeat(small, kBlock, kBlock)));
+    found = blocks_.emplace(part, Blocks{small, large}).first;
+  }
+  const auto [small, large] = found->second;
+  std::vector<NodeId> row;
+  const auto add = [&](NodeId node, uint32_t least, uint32_t most) {
+    if (most > 0) row.push_back(grammar_.Repeat(node, least, most));
+  };
+  add(large, min / kLarge, min / kLarge);
+  add(small, min % kLarge / kBlock, min % kLarge / kBlock);
+  add(part, min % kBlock, min % kBlock);
+  const uint32_t more = max - min;
+  if (!is_bound) {
+    add(part, 0, Grammar::kUnbounded);
+  } else if (more < kBlock) {
+    add(part, 0, more);
+  } else {
+    // Whole blocks, and less than one: up to one block less than `more`, which no answer notices.
+    const uint32_t larges = (more + 1) / kLarge > 0 ? (more + 1) / kLarge - 1 : 0;
+    add(large, 0, larges);
+    add(small, 0, (more - larges * kLarge - (kBlock - 1)) / kBlock);
+    add(part, 0, kBlock - 1);
+  }
+  return grammar_.Sequence(std::move(row));
+}
+
 NodeId JsonText::StringExcept(const std::vector<std::string>& names) {
   std::vector<std::vector<char32_t>> sorted;
   for (const std::string& name : names) sorted.push_back(CodePoints(name));

@@ -54,6 +54,8 @@ class PatternParser {
     return absl::InvalidArgumentError(Concat("regular expression at byte ", cursor_.position(), ": ", what));
   }
 
+  absl::Status Unsupported(std::string_view what) const { return absl::UnimplementedError(Error(what).message()); }
+
   NodeId Write(const CodePointSet& set) { return options_.write(grammar_, set); }
   NodeId AnyText() {
     if (any_text_ < 0) any_text_ = grammar_.Repeat(Write(CodePointSet::All()), 0, Grammar::kUnbounded);
@@ -68,7 +70,7 @@ class PatternParser {
     parts.push_back(body);
     const bool ends = cursor_.Skip("$");
     if (options_.anywhere && !ends) parts.push_back(AnyText());
-    if (ends && !cursor_.AtEnd() && cursor_.Peek() != '|') return Error("nothing can follow '$'");
+    if (ends && !cursor_.AtEnd() && cursor_.Peek() != '|') return Unsupported("nothing can follow '$'");
     return grammar_.Sequence(std::move(parts));
   }
 
@@ -77,7 +79,7 @@ class PatternParser {
     if (cursor_.Skip("?") && !cursor_.Skip(":")) {
       const bool named =
           cursor_.Peek() == '<' && !cursor_.Rest().starts_with("<=") && !cursor_.Rest().starts_with("<!");
-      if (!named) return Error("look-around and flags are not supported");
+      if (!named) return Unsupported("look-around and flags are not supported");
       const size_t end = cursor_.Rest().find('>');
       if (end == std::string_view::npos) return Error("the name of a group without '>'");
       cursor_.Advance(end + 1);
@@ -87,7 +89,7 @@ class PatternParser {
       MOE_ASSIGN_OR_RETURN(const NodeId sequence, ParseSequence(nesting));
       alternatives.push_back(sequence);
     } while (cursor_.Skip("|"));
-    if (cursor_.Peek() == '$') return Error("'$' is supported at the end of the whole expression only");
+    if (cursor_.Peek() == '$') return Unsupported("'$' is supported at the end of the whole expression only");
     if (!cursor_.Skip(")")) return Error("'(' without ')'");
     return grammar_.Alternatives(std::move(alternatives));
   }
@@ -123,7 +125,7 @@ class PatternParser {
         return Write(set);
       }
       case '^':
-        return Error("'^' is supported at the beginning of the whole expression only");
+        return Unsupported("'^' is supported at the beginning of the whole expression only");
       case '*':
       case '+':
       case '?':
@@ -163,7 +165,7 @@ class PatternParser {
     }
     cursor_.Skip("?");  // lazy
     if (cursor_.Peek() == '*' || cursor_.Peek() == '+' || cursor_.Peek() == '?') {
-      return Error("possessive and repeated repetitions are not supported");
+      return Unsupported("possessive and repeated repetitions are not supported");
     }
     return grammar_.Repeat(atom, min, unbounded ? Grammar::kUnbounded : static_cast<uint32_t>(max));
   }
@@ -200,10 +202,10 @@ class PatternParser {
         return One('\v');
       case '0':
         if (cursor_.Peek() < '0' || cursor_.Peek() > '9') return One(0);
-        return Error("octal escapes are not supported");
+        return Unsupported("octal escapes are not supported");
       case 'b':
         if (in_class) return One('\b');
-        return Error("\\b is not supported");
+        return Unsupported("\\b is not supported");
       case 'c':
         if (!is_letter(cursor_.Peek())) return Error("malformed \\c");
         return One(cursor_.TakeCodePoint() % 32);
@@ -213,7 +215,7 @@ class PatternParser {
       case 'u':
         return ParseUnicodeEscape();
       default:
-        return Error(Concat("\\", std::string(1, c), " is not supported"));
+        return Unsupported(Concat("\\", std::string(1, c), " is not supported"));
     }
   }
 
@@ -280,8 +282,9 @@ absl::StatusOr<Grammar> ParseRegex(std::string_view pattern) {
   Grammar grammar;
   const RuleId root = grammar.AddRule("root");
   const auto write = [](Grammar& to, const CodePointSet& set) { return to.Class(set); };
-  MOE_ASSIGN_OR_RETURN(const NodeId body, ParsePattern(pattern, {.write = write}, &grammar));
-  grammar.Define(root, body);
+  const absl::StatusOr<NodeId> body = ParsePattern(pattern, {.write = write}, &grammar);
+  if (!body.ok()) return absl::InvalidArgumentError(body.status().message());
+  grammar.Define(root, *body);
   return grammar;
 }
 

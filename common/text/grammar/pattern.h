@@ -20,7 +20,8 @@ struct PatternOptions {
 // Characters, escapes (\d \w \s and their complements, \t \n \r \f \v \0 \xHH \uHHHH \u{H...} \cX), `.`, classes,
 // groups,
 // `|`, and repetitions, lazy ones too (they match the same texts). ^ and $ at the two ends of an alternative of the
-// whole expression. INVALID_ARGUMENT names what is malformed or not supported, and the character where it stands.
+// whole expression. INVALID_ARGUMENT names what is malformed, UNIMPLEMENTED what is not supported, and the character
+// where it stands.
 absl::StatusOr<NodeId> ParsePattern(std::string_view pattern, const PatternOptions& options, Grammar* grammar);
 
 // A grammar of the texts that the expression matches as a whole.

@@ -1,8 +1,7 @@
 #include "common/text/grammar/schema_merge.h"
 
 #include <algorithm>
-#include <array>
-#include <iterator>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -13,11 +12,6 @@
 
 namespace moestro::text::grammar {
 namespace {
-
-constexpr std::array<std::string_view, 18> kAnnotations = {
-    "$schema",     "$id",           "$comment",     "$defs",   "definitions",     "title",
-    "description", "default",       "examples",     "example", "deprecated",      "readOnly",
-    "writeOnly",   "discriminator", "externalDocs", "xml",     "contentEncoding", "contentMediaType"};
 
 bool IsOneOf(std::string_view keyword, std::initializer_list<const char*> names) {
   return std::find(names.begin(), names.end(), keyword) != names.end();
@@ -47,6 +41,24 @@ Schema Both(const Schema& a, const Schema& b) {
   Schema parts = is_list ? a["allOf"] : Schema::array({a});
   if (!Includes(parts, b)) parts.push_back(b);
   return {{"allOf", std::move(parts)}};
+}
+
+// All texts of a keyword that every part has: a list, which no schema has there by itself.
+Schema Every(const Schema& a, const Schema& b) {
+  Schema all = a.is_array() ? a : Schema::array({a});
+  for (const Schema& one : b.is_array() ? b : Schema::array({b})) {
+    if (!Includes(all, one)) all.push_back(one);
+  }
+  return all;
+}
+
+bool IsMultiple(const Schema& a, const Schema& b) {
+  return a.is_number() && b.is_number() && std::fmod(a.get<double>(), b.get<double>()) == 0;
+}
+
+// Null is written for what is absent.
+bool Binds(std::string_view keyword, const Schema& value) {
+  return !IsAnnotation(keyword) && (!value.is_null() || keyword == "const");
 }
 
 // Finds equal values in a time that grows with the logarithm of their number.
@@ -117,14 +129,9 @@ absl::Status SchemaError(std::string_view where, std::string_view what) {
   return absl::InvalidArgumentError(Concat("schema: ", Printable(where), ": ", what));
 }
 
-bool IsAnnotation(std::string_view keyword) {
-  return keyword.starts_with("x-") ||
-         std::find(kAnnotations.begin(), kAnnotations.end(), keyword) != kAnnotations.end();
-}
-
 bool SaysMoreThan(const Schema& schema, std::string_view except) {
   for (const auto& [keyword, value] : schema.items()) {
-    if (keyword != except && !IsAnnotation(keyword)) return true;
+    if (keyword != except && Binds(keyword, value)) return true;
   }
   return false;
 }
@@ -155,12 +162,15 @@ int64_t StepsOf(const Schema& schema) {
 absl::StatusOr<Schema> MergeSchemas(const Schema& a, const Schema& b, const std::string& where) {
   Schema merged = Schema::object();
   for (const auto& [keyword, value] : a.items()) {
-    if (!IsAnnotation(keyword)) merged[keyword] = value;
+    if (Binds(keyword, value)) merged[keyword] = value;
   }
-  if (a.contains("additionalProperties")) MOE_RETURN_IF_ERROR(CheckClosed(a, b, where));
-  if (b.contains("additionalProperties")) MOE_RETURN_IF_ERROR(CheckClosed(b, a, where));
+  const auto has_others = [](const Schema& one) {
+    return one.contains("additionalProperties") && !one["additionalProperties"].is_null();
+  };
+  if (has_others(a)) MOE_RETURN_IF_ERROR(CheckClosed(a, b, where));
+  if (has_others(b)) MOE_RETURN_IF_ERROR(CheckClosed(b, a, where));
   for (const auto& [keyword, value] : b.items()) {
-    if (IsAnnotation(keyword)) continue;
+    if (!Binds(keyword, value)) continue;
     if (!merged.contains(keyword)) {
       merged[keyword] = value;
       continue;
@@ -180,8 +190,13 @@ absl::StatusOr<Schema> MergeSchemas(const Schema& a, const Schema& b, const std:
       mine = std::max(mine, value);
     } else if (are_numbers && IsOneOf(keyword, {"maximum", "exclusiveMaximum", "maxLength", "maxItems"})) {
       mine = std::min(mine, value);
-    } else if (keyword == "items") {
+    } else if (IsOneOf(keyword, {"items", "additionalItems", "unevaluatedItems", "propertyNames"})) {
       mine = Both(mine, value);
+    } else if (IsOneOf(keyword, {"pattern", "format"})) {
+      mine = Every(mine, value);
+    } else if (keyword == "multipleOf" && IsMultiple(mine, value)) {
+    } else if (keyword == "multipleOf" && IsMultiple(value, mine)) {
+      mine = value;
     } else if (keyword == "enum" && mine.is_array() && value.is_array()) {
       const ValueSet theirs(value);
       std::erase_if(mine.get_ref<Schema::array_t&>(), [&](const Schema& one) { return !theirs.Has(one); });

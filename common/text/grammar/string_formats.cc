@@ -39,6 +39,4 @@ std::string FormatPattern(std::string_view format) {
   return "";
 }
 
-std::string SupportedFormats() { return "date, time, date-time, duration, email, hostname, ipv4, ipv6, uuid"; }
-
 }  // namespace moestro::text::grammar

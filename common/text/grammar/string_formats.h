@@ -9,7 +9,4 @@ namespace moestro::text::grammar {
 // Empty for a format without one.
 std::string FormatPattern(std::string_view format);
 
-// The supported formats, for messages.
-std::string SupportedFormats();
-
 }  // namespace moestro::text::grammar

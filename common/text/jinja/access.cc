@@ -62,6 +62,10 @@ absl::StatusOr<Value> GetAttribute(const Value& object, std::string_view name, B
     MOE_ASSIGN_OR_RETURN(const Value* value, dict->Find(name, budget));
     return value == nullptr ? Value() : *value;
   }
+  if (const List* list = object.AsList()) {
+    const auto found = std::find(list->fields.begin(), list->fields.end(), name);
+    if (found != list->fields.end()) return list->items[static_cast<size_t>(found - list->fields.begin())];
+  }
   if (const Namespace* space = object.AsNamespace()) {
     MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(name.size())));
     const auto found = space->find(std::string(name));
@@ -73,6 +77,11 @@ absl::StatusOr<Value> GetAttribute(const Value& object, std::string_view name, B
 absl::StatusOr<Value> GetItem(const Value& object, const Value& index, Budget& budget) {
   if (const std::string* name = index.AsString()) return GetAttribute(object, *name, budget);
   if (object.IsUndefined()) return UndefinedMember("[]");
+  if (const Dict* dict = object.AsDict(); dict != nullptr && (index.IsNumber() || index.IsNone())) {
+    MOE_ASSIGN_OR_RETURN(const std::string key, DictKey(index));
+    MOE_ASSIGN_OR_RETURN(const Value* value, dict->Find(key, budget));
+    return value == nullptr ? Value() : *value;
+  }
   const std::string* text = object.AsString();
   if (!index.IsIntegral() || (text == nullptr && object.AsList() == nullptr)) return Value();
   if (text != nullptr) MOE_RETURN_IF_ERROR(budget.Charge(2 * static_cast<int64_t>(text->size())));
@@ -97,7 +106,7 @@ absl::StatusOr<Value> GetSlice(const Value& object, const Value& start, const Va
   if (text == nullptr) {
     std::vector<Value> items;
     range.ForEach([&](int64_t i) { items.push_back(object.AsList()->items[i]); });
-    return Value::MakeList(std::move(items));
+    return object.AsList()->is_tuple ? Value::MakeTuple(std::move(items)) : Value::MakeList(std::move(items));
   }
   const std::vector<size_t> offsets = CodePointOffsets(*text);
   std::string out;
@@ -116,7 +125,7 @@ absl::StatusOr<std::vector<Value>> Items(const Value& value, Budget& budget) {
     const std::vector<size_t> offsets = CodePointOffsets(*text);
     for (int64_t i = 0; i < *length; ++i) items.emplace_back(CodePointAt(*text, offsets, i));
   } else if (const Dict* dict = value.AsDict()) {
-    for (const auto& [key, item] : dict->items) items.emplace_back(key);
+    for (const auto& [key, item] : dict->items) items.push_back(KeyOf(key));
   }
   return items;
 }
@@ -133,7 +142,7 @@ absl::StatusOr<Value> DictItems(const Dict& dict, Budget& budget) {
   std::vector<Value> pairs;
   for (const auto& [key, value] : dict.items) {
     MOE_RETURN_IF_ERROR(budget.Charge(4 * kItemCost + static_cast<int64_t>(key.size())));
-    MOE_ASSIGN_OR_RETURN(Value pair, Value::MakeList({Value(key), value}));
+    MOE_ASSIGN_OR_RETURN(Value pair, Value::MakeTuple({KeyOf(key), value}));
     pairs.push_back(std::move(pair));
   }
   return Value::MakeList(std::move(pairs));

@@ -1,9 +1,13 @@
 #include <cmath>
+#include <span>
+#include <utility>
 
+#include "absl/strings/str_replace.h"
 #include "common/base/status.h"
 #include "common/text/concat.h"
 #include "common/text/jinja/operators.h"
 #include "common/text/jinja/print.h"
+#include "common/text/jinja/text_format.h"
 
 namespace moestro::text::jinja {
 namespace {
@@ -113,7 +117,7 @@ absl::StatusOr<Value> JoinLists(const List& left, const List& right, Budget& bud
   MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>((left.items.size() + right.items.size()) * sizeof(Value))));
   std::vector<Value> items = left.items;
   items.insert(items.end(), right.items.begin(), right.items.end());
-  return Value::MakeList(std::move(items));
+  return left.is_tuple ? Value::MakeTuple(std::move(items)) : Value::MakeList(std::move(items));
 }
 
 absl::StatusOr<Value> JoinTexts(const std::string& left, const std::string& right, Budget& budget) {
@@ -124,6 +128,12 @@ absl::StatusOr<Value> JoinTexts(const std::string& left, const std::string& righ
 bool IsSequence(const Value& value) { return value.AsString() != nullptr || value.AsList() != nullptr; }
 
 }  // namespace
+
+absl::StatusOr<std::string> Escaped(const std::string& text, Budget& budget) {
+  constexpr int64_t kLongest = 5;
+  MOE_RETURN_IF_ERROR(budget.Charge(kLongest * static_cast<int64_t>(text.size())));
+  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}});
+}
 
 absl::StatusOr<Value> ApplyUnary(UnaryOperator op, const Value& operand) {
   if (op == UnaryOperator::kNot) return Value(!operand.IsTrue());
@@ -143,6 +153,23 @@ absl::StatusOr<Value> ApplyBinary(BinaryOperator op, const Value& left, const Va
   }
   if (left.IsIntegral() && right.IsIntegral()) return IntegerArithmetic(op, left.Integral(), right.Integral());
   if (left.IsNumber() && right.IsNumber()) return RealArithmetic(op, left.Number(), right.Number());
+  const auto is_integer = [](const Value& value) { return value.IsIntegral() || value.AsBigDigits() != nullptr; };
+  if (is_integer(left) && is_integer(right)) return Overflow();
+  if (op == BinaryOperator::kAdd && left.AsString() != nullptr && right.AsString() != nullptr &&
+      left.IsMarkup() != right.IsMarkup()) {
+    const Value& plain = left.IsMarkup() ? right : left;
+    MOE_ASSIGN_OR_RETURN(const std::string escaped, Escaped(*plain.AsString(), budget));
+    MOE_ASSIGN_OR_RETURN(const Value joined, left.IsMarkup() ? JoinTexts(*left.AsString(), escaped, budget)
+                                                             : JoinTexts(escaped, *right.AsString(), budget));
+    return Value::MakeMarkup(*joined.AsString());
+  }
+  if (op == BinaryOperator::kModulo && left.AsString() != nullptr) {
+    const bool is_tuple = right.AsList() != nullptr && right.AsList()->is_tuple;
+    MOE_ASSIGN_OR_RETURN(
+        std::string text,
+        FormatPercent(*left.AsString(), is_tuple ? std::span(right.AsList()->items) : std::span(&right, 1), budget));
+    return Value(std::move(text));
+  }
   if (op == BinaryOperator::kAdd && left.AsString() != nullptr && right.AsString() != nullptr) {
     return JoinTexts(*left.AsString(), *right.AsString(), budget);
   }

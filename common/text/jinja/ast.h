@@ -16,8 +16,12 @@ using ExpressionPointer = std::unique_ptr<const Expression>;
 struct Function;
 
 struct Arguments {
-  std::vector<ExpressionPointer> positional;
-  std::vector<std::pair<std::string, ExpressionPointer>> named;
+  struct Positional {
+    ExpressionPointer value;
+    bool unpacked = false;  // *value
+  };
+  std::vector<Positional> positional;
+  std::vector<std::pair<std::string, ExpressionPointer>> named;  // without a name: **value
 };
 
 enum class UnaryOperator { kNegate, kPlus, kNot };
@@ -32,6 +36,7 @@ struct NameNode {
 };
 struct ListNode {
   std::vector<ExpressionPointer> items;
+  bool is_tuple = false;
 };
 struct DictNode {
   std::vector<std::pair<ExpressionPointer, ExpressionPointer>> items;
@@ -114,17 +119,19 @@ struct IfNode {
   std::vector<std::pair<ExpressionPointer, Body>> branches;
   Body otherwise;
 };
-// A name, several names that unpack a list, or an attribute of a namespace.
+// A name, an attribute of a namespace, or parts that unpack a list.
 struct Target {
-  std::vector<std::string> names;
-  std::string attribute;  // if not empty, names[0] is the namespace
+  std::string name = {};
+  std::string attribute = {};  // if not empty, `name` is the namespace
+  std::vector<Target> parts = {};
 };
 struct ForNode {
   Target target;
   ExpressionPointer iterable;
   ExpressionPointer filter;  // null: all items
   Body body;
-  Body otherwise;  // if no item passed the filter
+  Body otherwise;          // if no item passed the filter
+  bool recursive = false;  // loop(items) runs it again
 };
 struct SetNode {
   Target target;

@@ -6,10 +6,12 @@
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
+#include "common/text/jinja/access.h"
 #include "common/text/jinja/evaluator.h"
 #include "common/text/jinja/functions.h"
 #include "common/text/jinja/lexer.h"
 #include "common/text/jinja/line_error.h"
+#include "common/text/jinja/operators.h"
 #include "common/text/jinja/print.h"
 #include "common/text/jinja/scoped.h"
 
@@ -23,13 +25,27 @@ constexpr size_t kMaxDateBytes = 1024;
 
 absl::StatusOr<Evaluator::CallArguments> Evaluator::EvaluateArguments(const Arguments& arguments) {
   CallArguments values;
-  for (const ExpressionPointer& argument : arguments.positional) {
+  for (const auto& [argument, unpacked] : arguments.positional) {
     MOE_ASSIGN_OR_RETURN(Value value, Evaluate(*argument));
-    values.positional.push_back(std::move(value));
+    if (!unpacked) {
+      values.positional.push_back(std::move(value));
+      continue;
+    }
+    absl::StatusOr<std::vector<Value>> items = Items(value, budget_);
+    MOE_RETURN_IF_ERROR(AtLine(items.status(), argument->line));
+    std::move(items->begin(), items->end(), std::back_inserter(values.positional));
   }
   for (const auto& [name, argument] : arguments.named) {
     MOE_ASSIGN_OR_RETURN(Value value, Evaluate(*argument));
-    values.named.emplace_back(name, std::move(value));
+    if (!name.empty()) {
+      values.named.emplace_back(name, std::move(value));
+      continue;
+    }
+    if (value.AsDict() == nullptr) return TemplateError(argument->line, "'**' needs a dict");
+    for (const auto& [key, member] : value.AsDict()->items) {
+      MOE_RETURN_IF_ERROR(AtLine(budget_.Charge(static_cast<int64_t>(key.size()) + kEvaluationCost), argument->line));
+      values.named.emplace_back(key, member);
+    }
   }
   return values;
 }
@@ -61,6 +77,43 @@ absl::StatusOr<Value> Evaluator::CallMacro(const MacroNode& macro, const Scope& 
   }
   MOE_ASSIGN_OR_RETURN(std::string text, Capture(macro.body));
   return Value(std::move(text));
+}
+
+// Whether an expression is the variable of the loop that runs.
+bool Evaluator::IsLoop(const Expression& expression, const Value& value) const {
+  const auto* name = std::get_if<NameNode>(&expression.node);
+  return name != nullptr && name->name == "loop" && loop_ != nullptr && value.AsDict() != nullptr;
+}
+
+// loop(items): what the body of a recursive loop writes for them.
+absl::StatusOr<Value> Evaluator::CallLoop(const Arguments& arguments, int line) {
+  if (!loop_->node->recursive) return TemplateError(line, "the loop is not recursive");
+  MOE_ASSIGN_OR_RETURN(const CallArguments given, EvaluateArguments(arguments));
+  if (given.positional.size() != 1 || !given.named.empty()) return TemplateError(line, "loop() takes the items");
+  std::string captured;
+  Scope scope{{}, loop_->around};
+  const Scoped<std::string*> into(&sink_, &captured);
+  const Scoped<Scope*> inside(&scope_, &scope);
+  MOE_RETURN_IF_ERROR(ExecuteLoop(*loop_->node, given.positional[0], loop_->depth + 1, line));
+  return Value(std::move(captured));
+}
+
+// loop.changed(values...): whether they differ from those of the last call.
+absl::StatusOr<Value> Evaluator::LoopChanged(const Arguments& arguments, int line) {
+  MOE_ASSIGN_OR_RETURN(CallArguments given, EvaluateArguments(arguments));
+  absl::StatusOr<Value> values = Value::MakeList(std::move(given.positional));
+  MOE_RETURN_IF_ERROR(AtLine(values.status(), line));
+  const absl::StatusOr<bool> same = Compare(Comparison::kEqual, loop_->last, *values, budget_);
+  MOE_RETURN_IF_ERROR(AtLine(same.status(), line));
+  loop_->last = *std::move(values);
+  return Value(!*same);
+}
+
+// loop.cycle(values...): one after the other.
+absl::StatusOr<Value> Evaluator::LoopCycle(const Arguments& arguments, int line) {
+  MOE_ASSIGN_OR_RETURN(const CallArguments given, EvaluateArguments(arguments));
+  if (given.positional.empty()) return TemplateError(line, "loop.cycle() takes values");
+  return given.positional[loop_->index % given.positional.size()];
 }
 
 absl::StatusOr<Value> Evaluator::CallBuiltin(Builtin builtin, CallArguments arguments) {

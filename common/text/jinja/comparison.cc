@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <compare>
+#include <cstdlib>
+#include <optional>
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
@@ -15,7 +17,7 @@ constexpr int64_t kComparisonCost = 16;
 absl::StatusOr<bool> Equal(const Value& left, const Value& right, Budget& budget);
 
 absl::StatusOr<bool> EqualLists(const List& left, const List& right, Budget& budget) {
-  if (left.items.size() != right.items.size()) return false;
+  if (left.items.size() != right.items.size() || left.is_tuple != right.is_tuple) return false;
   for (size_t i = 0; i < left.items.size(); ++i) {
     MOE_ASSIGN_OR_RETURN(const bool equal, Equal(left.items[i], right.items[i], budget));
     if (!equal) return false;
@@ -43,6 +45,9 @@ absl::StatusOr<bool> Equal(const Value& left, const Value& right, Budget& budget
         budget.Charge(static_cast<int64_t>(std::min(left.AsString()->size(), right.AsString()->size()))));
     return *left.AsString() == *right.AsString();
   }
+  if (left.AsBigDigits() != nullptr && right.AsBigDigits() != nullptr) {
+    return *left.AsBigDigits() == *right.AsBigDigits();
+  }
   if (left.AsList() != nullptr && right.AsList() != nullptr) return EqualLists(*left.AsList(), *right.AsList(), budget);
   if (left.AsDict() != nullptr && right.AsDict() != nullptr) return EqualDicts(*left.AsDict(), *right.AsDict(), budget);
   if (left.AsNamespace() != nullptr) return left.AsNamespace() == right.AsNamespace();
@@ -67,12 +72,20 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget&
     return false;
   }
   if (const Dict* dict = container.AsDict()) {
-    if (item.AsString() == nullptr) return false;
-    MOE_ASSIGN_OR_RETURN(const Value* found, dict->Find(*item.AsString(), budget));
+    const absl::StatusOr<std::string> key = DictKey(item);
+    if (!key.ok()) return false;
+    MOE_ASSIGN_OR_RETURN(const Value* found, dict->Find(*key, budget));
     return found != nullptr;
   }
   if (container.IsUndefined()) return false;
   return absl::InvalidArgumentError(Concat("'in' does not take ", container.TypeName()));
+}
+
+// Integers of any size as doubles.
+std::optional<double> Approximately(const Value& value) {
+  if (value.IsNumber()) return value.Number();
+  const std::string* digits = value.AsBigDigits();
+  return digits == nullptr ? std::nullopt : std::optional(std::strtod(digits->c_str(), nullptr));
 }
 
 absl::StatusOr<std::partial_ordering> Order(const Value& left, const Value& right, Budget& budget) {
@@ -80,6 +93,10 @@ absl::StatusOr<std::partial_ordering> Order(const Value& left, const Value& righ
     return std::partial_ordering(left.Integral() <=> right.Integral());
   }
   if (left.IsNumber() && right.IsNumber()) return left.Number() <=> right.Number();
+  if (left.AsBigDigits() != nullptr || right.AsBigDigits() != nullptr) {
+    const std::optional<double> a = Approximately(left), b = Approximately(right);
+    if (a.has_value() && b.has_value()) return *a <=> *b;
+  }
   if (left.AsString() != nullptr && right.AsString() != nullptr) {
     MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(left.AsString()->size())));
     // The byte order of UTF-8 is the order of code points.

@@ -43,6 +43,14 @@ class Evaluator {
     NamedValues named;
   };
   enum class Flow { kNormal, kBreak, kContinue };
+  // A loop that runs.
+  struct Loop {
+    const ForNode* node;
+    const Scope* around;
+    int64_t depth;  // of a recursive one in itself
+    size_t index = 0;
+    Value last = {};  // what changed() was given
+  };
 
   // Statements.
   absl::StatusOr<Flow> Execute(const Body& body);
@@ -59,9 +67,10 @@ class Evaluator {
   absl::StatusOr<Flow> Execute(const OtherTemplateNode& node, int line);
   absl::StatusOr<Flow> Execute(const BreakNode& node, int line);
   absl::StatusOr<Flow> Execute(const ContinueNode& node, int line);
-  absl::StatusOr<std::vector<Value>> LoopItems(const ForNode& node, int line);
-  absl::StatusOr<Flow> RunLoop(const ForNode& node, const std::vector<Value>& items, int line);
-  absl::StatusOr<Value> LoopVariable(const std::vector<Value>& items, size_t index);
+  absl::StatusOr<Flow> ExecuteLoop(const ForNode& node, const Value& iterable, int64_t depth, int line);
+  absl::StatusOr<std::vector<Value>> LoopItems(const ForNode& node, const Value& iterable, int line);
+  absl::StatusOr<Flow> RunLoop(const ForNode& node, const std::vector<Value>& items, int64_t depth, int line);
+  absl::StatusOr<Value> LoopVariable(const std::vector<Value>& items, size_t index, int64_t depth);
   absl::Status Assign(const Target& target, const Value& value, int line);
   absl::Status Emit(std::string_view text, int line);
   // Renders into a separate string, in a separate scope.
@@ -96,6 +105,10 @@ class Evaluator {
   absl::StatusOr<Value> CallValue(const Value& callee, const CallNode& node, const Value& caller, int line);
   absl::StatusOr<Value> CallMacro(const MacroNode& macro, const Scope& around, CallArguments arguments,
                                   const Value& caller, int line);
+  bool IsLoop(const Expression& expression, const Value& value) const;
+  absl::StatusOr<Value> CallLoop(const Arguments& arguments, int line);
+  absl::StatusOr<Value> LoopChanged(const Arguments& arguments, int line);
+  absl::StatusOr<Value> LoopCycle(const Arguments& arguments, int line);
   absl::StatusOr<Value> CallBuiltin(Builtin builtin, CallArguments arguments);
   absl::StatusOr<NamedValues> MappingArguments(CallArguments arguments, std::string_view function);
   absl::StatusOr<Value> StrftimeNow(const CallArguments& arguments);
@@ -106,6 +119,7 @@ class Evaluator {
   int64_t iterations_ = 0;
   Scope globals_;
   Scope* scope_ = &globals_;
+  Loop* loop_ = nullptr;  // the innermost one
   std::string output_;
   std::string* sink_ = &output_;
   std::vector<std::unique_ptr<Namespace>> namespaces_;

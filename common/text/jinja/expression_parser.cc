@@ -19,7 +19,7 @@ using Kind = LexerToken::Kind;
 int Depth(const ExpressionPointer& expression) { return expression == nullptr ? 0 : expression->depth; }
 int Depth(const Arguments& arguments) {
   int depth = 0;
-  for (const auto& argument : arguments.positional) depth = std::max(depth, Depth(argument));
+  for (const auto& argument : arguments.positional) depth = std::max(depth, Depth(argument.value));
   for (const auto& [name, argument] : arguments.named) depth = std::max(depth, Depth(argument));
   return depth;
 }
@@ -146,7 +146,7 @@ ExpressionParser::Result ExpressionParser::ParseTuple() {
   const int line = tokens_.line();
   MOE_ASSIGN_OR_RETURN(ExpressionPointer first, Parse());
   if (!tokens_.IsOperator(",")) return first;
-  ListNode list;
+  ListNode list{.items = {}, .is_tuple = true};
   list.items.push_back(std::move(first));
   while (tokens_.SkipOperator(",")) {
     if (tokens_.IsOperator(")") || tokens_.Is(Kind::kVariableEnd) || tokens_.Is(Kind::kBlockEnd)) break;
@@ -281,7 +281,7 @@ ExpressionParser::Result ExpressionParser::ParseString() {
 
 ExpressionParser::Result ExpressionParser::ParseParenthesized() {
   const int line = tokens_.Next().line;
-  if (tokens_.SkipOperator(")")) return Make(line, ListNode{});
+  if (tokens_.SkipOperator(")")) return Make(line, ListNode{.items = {}, .is_tuple = true});
   MOE_ASSIGN_OR_RETURN(ExpressionPointer value, ParseTuple());
   MOE_RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
   return value;
@@ -317,7 +317,17 @@ ExpressionParser::Result ExpressionParser::ParsePostfix(ExpressionPointer value)
   while (true) {
     const int line = tokens_.line();
     if (tokens_.SkipOperator(".")) {
-      if (tokens_.Is(Kind::kInteger)) {
+      if (tokens_.Is(Kind::kFloat)) {  // two positions: a.0.1
+        const std::string text = tokens_.Next().text;
+        for (size_t begin = 0, end = 0; begin <= text.size(); begin = end + 1) {
+          end = std::min(text.find('.', begin), text.size());
+          int64_t position = 0;
+          const auto [rest, error] = std::from_chars(text.data() + begin, text.data() + end, position);
+          if (error != std::errc() || rest != text.data() + end) return TemplateError(line, "expected a position");
+          MOE_ASSIGN_OR_RETURN(ExpressionPointer index, Make(line, LiteralNode{Value(position)}));
+          MOE_ASSIGN_OR_RETURN(value, Make(line, ItemNode{std::move(value), std::move(index)}));
+        }
+      } else if (tokens_.Is(Kind::kInteger)) {
         MOE_ASSIGN_OR_RETURN(ExpressionPointer index, ParseNumber());
         MOE_ASSIGN_OR_RETURN(value, Make(line, ItemNode{std::move(value), std::move(index)}));
       } else {
@@ -420,7 +430,7 @@ ExpressionParser::Result ExpressionParser::ParseTest(ExpressionPointer value) {
   } else if (StartsTestArgument()) {
     MOE_ASSIGN_OR_RETURN(ExpressionPointer argument, ParsePrimary());
     MOE_ASSIGN_OR_RETURN(argument, ParsePostfix(std::move(argument)));
-    arguments.positional.push_back(std::move(argument));
+    arguments.positional.push_back({std::move(argument)});
   }
   MOE_ASSIGN_OR_RETURN(ExpressionPointer result,
                        Make(line, TestNode{std::move(value), name, test, std::move(arguments)}));
@@ -433,7 +443,15 @@ absl::StatusOr<Arguments> ExpressionParser::ParseArguments() {
   Arguments arguments;
   while (!tokens_.IsOperator(")")) {
     if (tokens_.IsOperator("*") || tokens_.IsOperator("**")) {
-      return TemplateError(tokens_.line(), "unpacked arguments are not supported");
+      const bool by_name = tokens_.Next().text == "**";
+      MOE_ASSIGN_OR_RETURN(ExpressionPointer value, Parse());
+      if (by_name) {
+        arguments.named.emplace_back("", std::move(value));
+      } else {
+        arguments.positional.push_back({std::move(value), /*unpacked=*/true});
+      }
+      if (!tokens_.SkipOperator(",")) break;
+      continue;
     }
     const LexerToken& second = tokens_.PeekSecond();
     if (tokens_.Is(Kind::kName) && second.kind == Kind::kOperator && second.text == "=") {
@@ -444,7 +462,7 @@ absl::StatusOr<Arguments> ExpressionParser::ParseArguments() {
     } else {
       if (!arguments.named.empty()) return TemplateError(tokens_.line(), "positional argument after a named one");
       MOE_ASSIGN_OR_RETURN(ExpressionPointer value, Parse());
-      arguments.positional.push_back(std::move(value));
+      arguments.positional.push_back({std::move(value)});
     }
     if (!tokens_.SkipOperator(",")) break;
   }

@@ -59,18 +59,18 @@ absl::StatusOr<Value> Evaluator::Evaluate(const ListNode& node, int line) {
     MOE_ASSIGN_OR_RETURN(Value value, Evaluate(*item));
     items.push_back(std::move(value));
   }
-  return AtLine(Value::MakeList(std::move(items)), line);
+  return AtLine(node.is_tuple ? Value::MakeTuple(std::move(items)) : Value::MakeList(std::move(items)), line);
 }
 
 absl::StatusOr<Value> Evaluator::Evaluate(const DictNode& node, int line) {
   std::vector<std::pair<std::string, Value>> items;
   for (const auto& [key_expression, value_expression] : node.items) {
     MOE_ASSIGN_OR_RETURN(const Value key, Evaluate(*key_expression));
-    if (key.AsString() == nullptr)
-      return TemplateError(line, Concat("a dict key must be a string, not ", key.TypeName()));
-    MOE_RETURN_IF_ERROR(AtLine(budget_.Charge(static_cast<int64_t>(key.AsString()->size())), line));
+    absl::StatusOr<std::string> kept = DictKey(key);
+    MOE_RETURN_IF_ERROR(AtLine(kept.status(), line));
+    MOE_RETURN_IF_ERROR(AtLine(budget_.Charge(static_cast<int64_t>(kept->size())), line));
     MOE_ASSIGN_OR_RETURN(Value value, Evaluate(*value_expression));
-    items.emplace_back(*key.AsString(), std::move(value));
+    items.emplace_back(*std::move(kept), std::move(value));
   }
   return AtLine(Value::MakeDict(std::move(items)), line);
 }
@@ -103,10 +103,14 @@ absl::StatusOr<Value> Evaluator::Call(const CallNode& node, const Value& caller,
   const auto* attribute = std::get_if<AttributeNode>(&node.callee->node);
   if (attribute == nullptr) {
     MOE_ASSIGN_OR_RETURN(const Value callee, Evaluate(*node.callee));
+    if (IsLoop(*node.callee, callee)) return CallLoop(node.arguments, line);
     return CallValue(callee, node, caller, line);
   }
   MOE_ASSIGN_OR_RETURN(const Value object, Evaluate(*attribute->object));
   MOE_RETURN_IF_ERROR(CheckDefined(object, *attribute->object, line));
+  if (IsLoop(*attribute->object, object) && (attribute->name == "changed" || attribute->name == "cycle")) {
+    return attribute->name == "changed" ? LoopChanged(node.arguments, line) : LoopCycle(node.arguments, line);
+  }
   if (const Function* method = FindMethod(object, attribute->name); method != nullptr && caller.IsUndefined()) {
     return CallFunction(*method, object, node.arguments, line);
   }

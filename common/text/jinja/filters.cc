@@ -94,6 +94,7 @@ std::optional<int64_t> ParseInteger(std::string_view text) {
 Result IntFilter(const Value& self, Args args, Budget& budget) {
   const Value fallback = args[0].IsUndefined() ? Value(int64_t{0}) : args[0];
   if (self.IsIntegral()) return Value(self.Integral());
+  if (self.AsBigDigits() != nullptr) return self;
   std::optional<double> number;
   if (const std::string* text = self.AsString()) {
     MOE_RETURN_IF_ERROR(budget.Charge(2 * static_cast<int64_t>(text->size())));
@@ -177,9 +178,8 @@ const Function* FindFilter(std::string_view name) {
 }
 
 bool IsOtherFilter(std::string_view name) {
-  constexpr std::string_view kNames[] = {
-      "attr",   "batch", "center",    "e",        "escape",    "filesizeformat", "forceescape", "groupby",  "pprint",
-      "random", "slice", "striptags", "truncate", "urlencode", "urlize",         "wordcount",   "wordwrap", "xmlattr"};
+  constexpr std::string_view kNames[] = {"filesizeformat", "pprint",    "random", "slice",    "striptags",
+                                         "truncate",       "urlencode", "urlize", "wordwrap", "xmlattr"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
@@ -41,7 +42,12 @@ absl::StatusOr<Value> Apply(const Function& function, const Value& self, std::ve
     variadic.assign(std::make_move_iterator(rest), std::make_move_iterator(positional.end()));
     positional.resize(static_cast<size_t>(function.variadic_from));
   }
+  Value members;
+  if (function.takes_named) {
+    MOE_ASSIGN_OR_RETURN(members, Value::MakeDict(std::exchange(named, {})));
+  }
   MOE_ASSIGN_OR_RETURN(std::vector<Value> values, Bind(names, std::move(positional), std::move(named)));
+  if (function.takes_named) values = {std::move(members)};
   values.resize(Function::kMaxParameters);
   values.insert(values.end(), std::make_move_iterator(variadic.begin()), std::make_move_iterator(variadic.end()));
   return function.call(self, values, budget);

@@ -25,6 +25,7 @@ struct Function {
   Call call;
   // Positional arguments from this one on are the variadic ones; parameters from it on are passed by name. -1: none.
   int variadic_from = -1;
+  bool takes_named = false;  // any named arguments: they come as a dict in arguments[0]
 };
 
 using NamedValues = std::vector<std::pair<std::string, Value>>;

@@ -25,12 +25,12 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override { return Add(Value(value)); }
   bool number_integer(number_integer_t value) override { return Add(Value(int64_t{value})); }
   bool number_unsigned(number_unsigned_t value) override {
-    if (value > static_cast<uint64_t>(INT64_MAX)) return TooLong();
+    if (value > static_cast<uint64_t>(INT64_MAX)) return AddBig(std::to_string(value));
     return Add(Value(static_cast<int64_t>(value)));
   }
   bool number_float(number_float_t value, const string_t& digits) override {
     // The library reads integers of more than 64 bits as floating-point numbers.
-    if (digits.find_first_of(".eE") == std::string::npos) return TooLong();
+    if (digits.find_first_of(".eE") == std::string::npos) return AddBig(digits);
     return Add(Value(value));
   }
   bool string(string_t& value) override { return Add(Value(make_text_(value))); }
@@ -60,7 +60,9 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     status_ = absl::ResourceExhaustedError(Concat(message));
     return false;
   }
-  bool TooLong() { return Fail("has an integer of more than 64 bits"); }
+  bool AddBig(std::string digits) {
+    return Add(Value(Value::BigInteger{std::make_shared<const std::string>(std::move(digits))}));
+  }
 
   bool Count() {
     if (values_left_ <= 0) return Fail("has too many JSON values");

@@ -1,3 +1,5 @@
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,6 +9,8 @@
 #include "common/text/jinja/functions.h"
 #include "common/text/jinja/operators.h"
 #include "common/text/jinja/strings.h"
+#include "common/text/jinja/text_format.h"
+#include "common/text/utf8.h"
 
 namespace moestro::text::jinja {
 namespace {
@@ -132,6 +136,80 @@ Result FindInText(const Value& self, Args args, Budget& budget) {
   return at == std::string::npos ? Value(int64_t{-1}) : Value(CodePointCount(text.substr(0, at)));
 }
 
+// str.index and str.rindex
+template <Side side>
+Result IndexInText(const Value& self, Args args, Budget& budget) {
+  MOE_ASSIGN_OR_RETURN(Value at, FindInText<side>(self, args, budget));
+  if (at.Integral() < 0) return absl::InvalidArgumentError("substring not found");
+  return at;
+}
+
+// Whether the text is not empty and all its characters are of a kind.
+template <bool (*is_kind)(char32_t)>
+Result IsAll(const Value& self, Args, Budget& budget) {
+  const std::string& text = *self.AsString();
+  MOE_RETURN_IF_ERROR(budget.Charge(Size(text)));
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Step step = ReadUtf8(text, i);
+    if (!is_kind(step.code_point)) return Value(false);
+    i += step.length;
+  }
+  return Value(!text.empty());
+}
+
+utf8proc_category_t CategoryOf(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+bool IsDecimal(char32_t c) { return CategoryOf(c) == UTF8PROC_CATEGORY_ND; }
+bool IsNumeric(char32_t c) { return CategoryOf(c) >= UTF8PROC_CATEGORY_ND && CategoryOf(c) <= UTF8PROC_CATEGORY_NO; }
+bool IsLetter(char32_t c) { return CategoryOf(c) >= UTF8PROC_CATEGORY_LU && CategoryOf(c) <= UTF8PROC_CATEGORY_LO; }
+bool IsLetterOrNumber(char32_t c) { return IsLetter(c) || IsNumeric(c); }
+
+template <const char* name>
+Result ByTest(const Value& self, Args args, Budget& budget) {
+  return FindTest(name)->call(self, args, budget);
+}
+constexpr char kLowerTest[] = "lower", kUpperTest[] = "upper";
+
+// str.ljust, str.rjust and str.center
+template <Side free_side>
+Result Justify(const Value& self, Args args, Budget& budget) {
+  MOE_ASSIGN_OR_RETURN(const int64_t width, IntegerArgument(args[0], 0, "width"));
+  if (width > kMaxWidth) return absl::InvalidArgumentError(Concat("'width' is over ", kMaxWidth));
+  const std::string blank = " ";
+  const std::string* fill = &blank;
+  if (!args[1].IsUndefined()) {
+    MOE_ASSIGN_OR_RETURN(fill, StringArgument(args[1], "fillchar"));
+  }
+  if (CodePointCount(*fill) != 1) return absl::InvalidArgumentError("'fillchar' must be one character");
+  const std::string& text = *self.AsString();
+  const int64_t missing = std::max<int64_t>(width - CodePointCount(text), 0);
+  MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text) + missing * Size(*fill)));
+  const int64_t left = free_side == Side::kRight  ? 0
+                       : free_side == Side::kLeft ? missing
+                                                  : missing / 2 + (missing & width & 1);  // as Python rounds
+  std::string out;
+  for (int64_t i = 0; i < left; ++i) out += *fill;
+  out += text;
+  for (int64_t i = left; i < missing; ++i) out += *fill;
+  return Value(std::move(out));
+}
+
+Result ZeroFill(const Value& self, Args args, Budget& budget) {
+  const std::string& text = *self.AsString();
+  const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+  MOE_ASSIGN_OR_RETURN(const int64_t width, IntegerArgument(args[0], 0, "width"));
+  const Value rest(text.substr(sign));
+  const Value arguments[] = {Value(width - static_cast<int64_t>(sign)), Value("0")};
+  MOE_ASSIGN_OR_RETURN(const Value filled, Justify<Side::kLeft>(rest, arguments, budget));
+  return Value(text.substr(0, sign) + *filled.AsString());
+}
+
+// str.format, whose named arguments come as a dict.
+Result FormatMethod(const Value& self, Args args, Budget& budget) {
+  MOE_ASSIGN_OR_RETURN(std::string text, FormatFields(*self.AsString(), args.subspan(Function::kMaxParameters),
+                                                      args[0].AsDict(), budget));
+  return Value(std::move(text));
+}
+
 // str.count and list.count
 Result Count(const Value& self, Args args, Budget& budget) {
   int64_t count = 0;
@@ -174,9 +252,9 @@ Result Partition(const Value& self, Args args, Budget& budget) {
   if (separator->empty()) return absl::InvalidArgumentError("empty separator");
   MOE_RETURN_IF_ERROR(budget.Charge(4 * Size(text) + 2 * Size(*separator)));
   const std::vector<std::string_view> parts = SplitAt(text, *separator, 1, side);
-  if (parts.size() == 2) return Value::MakeList({Value(parts[0]), Value(*separator), Value(parts[1])});
-  if (side == Side::kRight) return Value::MakeList({Value(""), Value(""), self});
-  return Value::MakeList({self, Value(""), Value("")});
+  if (parts.size() == 2) return Value::MakeTuple({Value(parts[0]), Value(*separator), Value(parts[1])});
+  if (side == Side::kRight) return Value::MakeTuple({Value(""), Value(""), self});
+  return Value::MakeTuple({self, Value(""), Value("")});
 }
 
 template <bool at_start>
@@ -211,7 +289,7 @@ Result Copy(const Value& self, Args, Budget&) { return self; }  // values are im
 
 Result Get(const Value& self, Args args, Budget& budget) {
   const Value* value = nullptr;
-  if (const std::string* key = args[0].AsString()) {
+  if (const absl::StatusOr<std::string> key = DictKey(args[0]); key.ok()) {
     MOE_ASSIGN_OR_RETURN(value, self.AsDict()->Find(*key, budget));
   }
   if (value != nullptr) return *value;
@@ -236,10 +314,22 @@ Result DictItemsMethod(const Value& self, Args, Budget& budget) { return DictIte
 
 constexpr Function kTextMethods[] = {
     {"capitalize", {}, CapitalizeMethod},
+    {"center", {"width", "fillchar"}, Justify<Side::kBoth>},
     {"count", {"sub"}, Count},
     {"endswith", {"suffix"}, HasAffix<false>},
     {"find", {"sub"}, FindInText<Side::kLeft>},
+    {"format", {}, FormatMethod, 0, /*takes_named=*/true},
+    {"index", {"sub"}, IndexInText<Side::kLeft>},
+    {"isalnum", {}, IsAll<IsLetterOrNumber>},
+    {"isalpha", {}, IsAll<IsLetter>},
+    {"isdecimal", {}, IsAll<IsDecimal>},
+    {"isdigit", {}, IsAll<IsDecimal>},
+    {"islower", {}, ByTest<kLowerTest>},
+    {"isnumeric", {}, IsAll<IsNumeric>},
+    {"isspace", {}, IsAll<IsPythonSpace>},
+    {"isupper", {}, ByTest<kUpperTest>},
     {"join", {"iterable"}, Join},
+    {"ljust", {"width", "fillchar"}, Justify<Side::kRight>},
     {"lower", {}, LowerMethod},
     {"lstrip", {"chars"}, Strip<Side::kLeft>},
     {"partition", {"sep"}, Partition<Side::kLeft>},
@@ -247,6 +337,8 @@ constexpr Function kTextMethods[] = {
     {"removesuffix", {"suffix"}, RemoveAffix<false>},
     {"replace", {"old", "new", "count"}, ReplaceMethod},
     {"rfind", {"sub"}, FindInText<Side::kRight>},
+    {"rindex", {"sub"}, IndexInText<Side::kRight>},
+    {"rjust", {"width", "fillchar"}, Justify<Side::kLeft>},
     {"rpartition", {"sep"}, Partition<Side::kRight>},
     {"rsplit", {"sep", "maxsplit"}, Split<Side::kRight>},
     {"rstrip", {"chars"}, Strip<Side::kRight>},
@@ -256,6 +348,7 @@ constexpr Function kTextMethods[] = {
     {"strip", {"chars"}, Strip<Side::kBoth>},
     {"title", {}, TitleMethod},
     {"upper", {}, UpperMethod},
+    {"zfill", {"width"}, ZeroFill},
 };
 
 constexpr Function kListMethods[] = {

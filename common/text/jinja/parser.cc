@@ -104,27 +104,36 @@ class StatementParser {
     return ParseBody();
   }
 
-  // "a", "a, b" or "(a, b)"
-  absl::StatusOr<Target> ParseNames() {
-    Target target;
-    const bool parenthesized = tokens_.SkipOperator("(");
+  // "a", "a, b" or "a, (b, c)"
+  absl::StatusOr<Target> ParseTarget(int nesting = 0) {
+    if (nesting > kMaxNesting) return TemplateError(tokens_.line(), "variables are nested too deep");
+    std::vector<Target> parts;
+    bool is_list = false;
     do {
-      MOE_ASSIGN_OR_RETURN(std::string name, tokens_.ExpectName("the name of a variable"));
-      target.names.push_back(std::move(name));
+      if (is_list && (tokens_.IsOperator(")") || tokens_.IsOperator("=") || tokens_.IsName("in"))) break;
+      if (tokens_.SkipOperator("(")) {
+        MOE_ASSIGN_OR_RETURN(Target inner, ParseTarget(nesting + 1));
+        MOE_RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
+        parts.push_back(std::move(inner));
+      } else {
+        MOE_ASSIGN_OR_RETURN(std::string name, tokens_.ExpectName("the name of a variable"));
+        parts.push_back({.name = std::move(name)});
+      }
+      is_list = is_list || tokens_.IsOperator(",");
     } while (tokens_.SkipOperator(","));
-    if (parenthesized) MOE_RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
-    return target;
+    if (!is_list) return std::move(parts[0]);
+    return Target{.parts = std::move(parts)};
   }
 
   absl::StatusOr<Statement> ParseFor(int line) {
     ForNode node;
-    MOE_ASSIGN_OR_RETURN(node.target, ParseNames());
+    MOE_ASSIGN_OR_RETURN(node.target, ParseTarget());
     if (!tokens_.SkipName("in")) return tokens_.Unexpected("'in'");
     MOE_ASSIGN_OR_RETURN(node.iterable, expressions_.ParseWithoutConditional());
     if (tokens_.SkipName("if")) {
       MOE_ASSIGN_OR_RETURN(node.filter, expressions_.Parse());
     }
-    if (tokens_.IsName("recursive")) return TemplateError(line, "recursive loops are not supported");
+    node.recursive = tokens_.SkipName("recursive");
     MOE_RETURN_IF_ERROR(EndTag());
     const Scoped<bool> inner = expressions_.Within(/*in_branch=*/false);
     ++loops_;
@@ -136,8 +145,8 @@ class StatementParser {
   }
 
   absl::StatusOr<Statement> ParseSet(int line) {
-    MOE_ASSIGN_OR_RETURN(Target target, ParseNames());
-    if (target.names.size() == 1 && tokens_.SkipOperator(".")) {
+    MOE_ASSIGN_OR_RETURN(Target target, ParseTarget());
+    if (target.parts.empty() && tokens_.SkipOperator(".")) {
       MOE_ASSIGN_OR_RETURN(target.attribute, tokens_.ExpectName("the name of an attribute"));
     }
     if (tokens_.SkipOperator("=")) {
@@ -146,7 +155,7 @@ class StatementParser {
       return Statement{line, SetNode{std::move(target), std::move(value)}};
     }
     SetBlockNode node;
-    if (target.names.size() > 1) return tokens_.Unexpected("'='");
+    if (!target.parts.empty()) return tokens_.Unexpected("'='");
     if (tokens_.SkipOperator("|")) {
       MOE_ASSIGN_OR_RETURN(node.filters, expressions_.ParseFilterCalls());
     }

@@ -106,7 +106,10 @@ class Writer {
       MOE_RETURN_IF_ERROR(budget_->Charge(static_cast<int64_t>(text->size()) * 2));
       AppendString(*text);
     } else if (const List* list = value.AsList()) {
-      return WriteMembers("[", "]", list->items, level, [&](const Value& item) { return Write(item, level + 1); });
+      const bool is_tuple = list->is_tuple && style_ == nullptr;
+      const std::string_view close = !is_tuple ? "]" : list->items.size() == 1 ? ",)" : ")";
+      return WriteMembers(is_tuple ? "(" : "[", close, list->items, level,
+                          [&](const Value& item) { return Write(item, level + 1); });
     } else if (const Dict* dict = value.AsDict()) {
       std::vector<const std::pair<std::string, Value>*> members;
       members.reserve(dict->items.size());
@@ -116,7 +119,12 @@ class Writer {
       }
       return WriteMembers("{", "}", members, level, [&](const auto* member) -> absl::Status {
         MOE_RETURN_IF_ERROR(budget_->Charge(static_cast<int64_t>(member->first.size()) * 2));
-        AppendString(member->first);
+        const Value key = KeyOf(member->first);
+        const std::string_view quote = style_ != nullptr && key.AsString() == nullptr ? "\"" : "";
+        out_ += quote;
+        MOE_RETURN_IF_ERROR(key.AsString() != nullptr ? (AppendString(*key.AsString()), absl::OkStatus())
+                                                      : WriteScalar(key));
+        out_ += quote;
         out_ += style_ == nullptr ? ": " : style_->key_separator;
         return Write(member->second, level + 1);
       });
@@ -165,6 +173,9 @@ class Writer {
       out_ += style_ != nullptr ? "null" : "None";
     } else if (const int64_t* number = value.AsInt()) {
       out_ += std::to_string(*number);
+    } else if (const std::string* digits = value.AsBigDigits()) {
+      MOE_RETURN_IF_ERROR(budget_->Charge(static_cast<int64_t>(digits->size())));
+      out_ += *digits;
     } else if (const double* real = value.AsFloat()) {
       out_ += FloatText(*real);
     } else if (style_ != nullptr) {

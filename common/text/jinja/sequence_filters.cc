@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
@@ -205,6 +206,69 @@ Result DictSortFilter(const Value& self, Args args, Budget& budget) {
   return SortedItems(std::move(keyed), args[2].IsTrue(), budget);
 }
 
+// groupby(attribute, default = none, case_sensitive = false): pairs of a value and the items that have it
+Result GroupByFilter(const Value& self, Args args, Budget& budget) {
+  static constexpr std::string_view kFields[] = {"grouper", "list"};
+  if (args[0].IsUndefined()) return absl::InvalidArgumentError("'attribute' is missing");
+  MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, Items(self, budget));
+  const auto key_of = [&](const Value& item, bool case_sensitive) -> Result {
+    MOE_ASSIGN_OR_RETURN(Value key, SortKey(item, args[0], case_sensitive, budget));
+    return key.IsUndefined() ? args[1] : key;
+  };
+  std::vector<Keyed> keyed;
+  for (const Value& item : items) {
+    MOE_ASSIGN_OR_RETURN(Value key, key_of(item, args[2].IsTrue()));
+    keyed.push_back({std::move(key), item});
+  }
+  MOE_RETURN_IF_ERROR(SortByKey(&keyed, /*reverse=*/false, budget));
+  std::vector<Value> groups;
+  for (size_t begin = 0, end = 0; begin < keyed.size(); begin = end) {
+    std::vector<Value> group;
+    for (bool same = true; end < keyed.size(); ++end) {
+      MOE_ASSIGN_OR_RETURN(same, Compare(Comparison::kEqual, keyed[begin].key, keyed[end].key, budget));
+      if (!same) break;
+      group.push_back(keyed[end].item);
+    }
+    MOE_ASSIGN_OR_RETURN(Value grouper, key_of(group[0], /*case_sensitive=*/true));
+    MOE_ASSIGN_OR_RETURN(Value list, Value::MakeList(std::move(group)));
+    MOE_ASSIGN_OR_RETURN(Value pair, Value::MakeTuple({std::move(grouper), std::move(list)}, kFields));
+    groups.push_back(std::move(pair));
+  }
+  return Value::MakeList(std::move(groups));
+}
+
+// batch(linecount, fill_with = none): lists of that many items
+Result BatchFilter(const Value& self, Args args, Budget& budget) {
+  MOE_ASSIGN_OR_RETURN(const int64_t size, IntegerArgument(args[0], 0, "linecount"));
+  if (size < 1) return absl::InvalidArgumentError("'linecount' must be at least 1");
+  MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, Items(self, budget));
+  std::vector<Value> batches;
+  std::vector<Value> batch;
+  const auto end_batch = [&]() -> absl::Status {
+    MOE_RETURN_IF_ERROR(budget.Charge(kEvaluationCost));
+    MOE_ASSIGN_OR_RETURN(Value list, Value::MakeList(std::exchange(batch, {})));
+    batches.push_back(std::move(list));
+    return absl::OkStatus();
+  };
+  for (const Value& item : items) {
+    batch.push_back(item);
+    if (static_cast<int64_t>(batch.size()) == size) MOE_RETURN_IF_ERROR(end_batch());
+  }
+  if (!batch.empty()) {
+    const bool fills = !args[1].IsUndefined() && !args[1].IsNone();
+    if (fills) MOE_RETURN_IF_ERROR(budget.Charge(std::min(size, kMaxWork) * static_cast<int64_t>(sizeof(Value))));
+    while (fills && static_cast<int64_t>(batch.size()) < size) batch.push_back(args[1]);
+    MOE_RETURN_IF_ERROR(end_batch());
+  }
+  return Value::MakeList(std::move(batches));
+}
+
+// attr(name): of what has attributes
+Result AttrFilter(const Value& self, Args args, Budget& budget) {
+  MOE_ASSIGN_OR_RETURN(const std::string* name, StringArgument(args[0], "name"));
+  return self.AsDict() != nullptr ? Value() : GetAttribute(self, *name, budget);
+}
+
 // unique(case_sensitive = false, attribute = none)
 Result UniqueFilter(const Value& self, Args args, Budget& budget) {
   MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, Items(self, budget));
@@ -255,8 +319,11 @@ Result SumFilter(const Value& self, Args args, Budget& budget) {
 }
 
 constexpr Function kSequenceFilters[] = {
+    {"attr", {"name"}, AttrFilter},
+    {"batch", {"linecount", "fill_with"}, BatchFilter},
     {"dictsort", {"case_sensitive", "by", "reverse"}, DictSortFilter},
     {"first", {}, FirstFilter},
+    {"groupby", {"attribute", "default", "case_sensitive"}, GroupByFilter},
     {"items", {}, ItemsFilter},
     {"join", {"d", "attribute"}, JoinFilter},
     {"last", {}, LastFilter},

@@ -72,16 +72,21 @@ absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const IfNode& node, int) {
 }
 
 absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const ForNode& node, int line) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, LoopItems(node, line));
-  if (!items.empty()) return RunLoop(node, items, line);
+  MOE_ASSIGN_OR_RETURN(const Value iterable, Evaluate(*node.iterable));
+  return ExecuteLoop(node, iterable, /*depth=*/0, line);
+}
+
+absl::StatusOr<Evaluator::Flow> Evaluator::ExecuteLoop(const ForNode& node, const Value& iterable, int64_t depth,
+                                                       int line) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, LoopItems(node, iterable, line));
+  if (!items.empty()) return RunLoop(node, items, depth, line);
   Scope scope{{}, scope_};
   const Scoped<Scope*> inside(&scope_, &scope);
   return Execute(node.otherwise);
 }
 
 // The items that pass the loop's filter.
-absl::StatusOr<std::vector<Value>> Evaluator::LoopItems(const ForNode& node, int line) {
-  MOE_ASSIGN_OR_RETURN(const Value iterable, Evaluate(*node.iterable));
+absl::StatusOr<std::vector<Value>> Evaluator::LoopItems(const ForNode& node, const Value& iterable, int line) {
   absl::StatusOr<std::vector<Value>> items = Items(iterable, budget_);
   MOE_RETURN_IF_ERROR(AtLine(items.status(), line));
   if (node.filter == nullptr) return items;
@@ -96,7 +101,10 @@ absl::StatusOr<std::vector<Value>> Evaluator::LoopItems(const ForNode& node, int
   return passed;
 }
 
-absl::StatusOr<Evaluator::Flow> Evaluator::RunLoop(const ForNode& node, const std::vector<Value>& items, int line) {
+absl::StatusOr<Evaluator::Flow> Evaluator::RunLoop(const ForNode& node, const std::vector<Value>& items, int64_t depth,
+                                                   int line) {
+  Loop running{.node = &node, .around = scope_, .depth = depth};
+  const Scoped<Loop*> in_loop(&loop_, &running);
   for (size_t i = 0; i < items.size(); ++i) {
     if (++iterations_ > kMaxLoopIterations) {
       return AtLine(absl::ResourceExhaustedError(Concat("more than ", kMaxLoopIterations, " loop iterations")), line);
@@ -104,8 +112,9 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunLoop(const ForNode& node, const st
     // A new scope per iteration: variables of the body do not persist.
     Scope scope{{}, scope_};
     const Scoped<Scope*> inside(&scope_, &scope);
+    running.index = i;
     MOE_RETURN_IF_ERROR(Assign(node.target, items[i], line));
-    absl::StatusOr<Value> loop = LoopVariable(items, i);
+    absl::StatusOr<Value> loop = LoopVariable(items, i, depth);
     MOE_RETURN_IF_ERROR(AtLine(loop.status(), line));
     scope.variables["loop"] = *std::move(loop);
     MOE_ASSIGN_OR_RETURN(const Flow flow, Execute(node.body));
@@ -114,8 +123,8 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunLoop(const ForNode& node, const st
   return Flow::kNormal;
 }
 
-absl::StatusOr<Value> Evaluator::LoopVariable(const std::vector<Value>& items, size_t index) {
-  constexpr int64_t kCost = 1024;  // nine members with their names
+absl::StatusOr<Value> Evaluator::LoopVariable(const std::vector<Value>& items, size_t index, int64_t depth) {
+  constexpr int64_t kCost = 1280;  // eleven members with their names
   MOE_RETURN_IF_ERROR(budget_.Charge(kCost));
   const auto i = static_cast<int64_t>(index);
   const auto count = static_cast<int64_t>(items.size());
@@ -127,6 +136,8 @@ absl::StatusOr<Value> Evaluator::LoopVariable(const std::vector<Value>& items, s
       {"first", Value(i == 0)},
       {"last", Value(i + 1 == count)},
       {"length", Value(count)},
+      {"depth", Value(depth + 1)},
+      {"depth0", Value(depth)},
       {"previtem", i == 0 ? Value() : items[index - 1]},
       {"nextitem", i + 1 == count ? Value() : items[index + 1]},
   });
@@ -134,21 +145,22 @@ absl::StatusOr<Value> Evaluator::LoopVariable(const std::vector<Value>& items, s
 
 absl::Status Evaluator::Assign(const Target& target, const Value& value, int line) {
   if (!target.attribute.empty()) {
-    MOE_ASSIGN_OR_RETURN(const Value object, Evaluate(NameNode{target.names[0]}, line));
+    MOE_ASSIGN_OR_RETURN(const Value object, Evaluate(NameNode{target.name}, line));
     Namespace* space = object.AsNamespace();
-    if (space == nullptr) return TemplateError(line, Concat("'", target.names[0], "' is not a namespace"));
+    if (space == nullptr) return TemplateError(line, Concat("'", target.name, "' is not a namespace"));
     (*space)[target.attribute] = value;
     return absl::OkStatus();
   }
-  if (target.names.size() == 1) {
-    scope_->variables[target.names[0]] = value;
+  if (target.parts.empty()) {
+    scope_->variables[target.name] = value;
     return absl::OkStatus();
   }
-  const List* list = value.AsList();
-  if (list == nullptr || list->items.size() != target.names.size()) {
-    return TemplateError(line, Concat("cannot unpack ", value.TypeName(), " into ", target.names.size(), " variables"));
+  const absl::StatusOr<std::vector<Value>> items = Items(value, budget_);
+  if (absl::IsResourceExhausted(items.status())) return AtLine(items.status(), line);
+  if (!items.ok() || items->size() != target.parts.size()) {
+    return TemplateError(line, Concat("cannot unpack ", value.TypeName(), " into ", target.parts.size(), " variables"));
   }
-  for (size_t i = 0; i < target.names.size(); ++i) scope_->variables[target.names[i]] = list->items[i];
+  for (size_t i = 0; i < target.parts.size(); ++i) MOE_RETURN_IF_ERROR(Assign(target.parts[i], (*items)[i], line));
   return absl::OkStatus();
 }
 

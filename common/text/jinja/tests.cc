@@ -21,8 +21,10 @@ Result DefinedTest(const Value& self, Args, Budget&) { return Value(!self.IsUnde
 Result UndefinedTest(const Value& self, Args, Budget&) { return Value(self.IsUndefined()); }
 Result NoneTest(const Value& self, Args, Budget&) { return Value(self.IsNone()); }
 Result StringTest(const Value& self, Args, Budget&) { return Value(self.AsString() != nullptr); }
-Result NumberTest(const Value& self, Args, Budget&) { return Value(self.IsNumber()); }
-Result IntegerTest(const Value& self, Args, Budget&) { return Value(self.AsInt() != nullptr); }
+Result NumberTest(const Value& self, Args, Budget&) { return Value(self.IsNumber() || self.AsBigDigits() != nullptr); }
+Result IntegerTest(const Value& self, Args, Budget&) {
+  return Value(self.AsInt() != nullptr || self.AsBigDigits() != nullptr);
+}
 Result FloatTest(const Value& self, Args, Budget&) { return Value(self.AsFloat() != nullptr); }
 Result BooleanTest(const Value& self, Args, Budget&) { return Value(self.AsBool() != nullptr); }
 Result MappingTest(const Value& self, Args, Budget&) { return Value(self.AsDict() != nullptr); }
@@ -66,7 +68,7 @@ Result FilterTest(const Value& self, Args, Budget&) {
 Result TestTest(const Value& self, Args, Budget&) {
   return Value(self.AsString() != nullptr && FindTest(*self.AsString()) != nullptr);
 }
-Result EscapedTest(const Value&, Args, Budget&) { return Value(false); }  // there is no Markup here
+Result EscapedTest(const Value& self, Args, Budget&) { return Value(self.IsMarkup()); }
 
 absl::StatusOr<int64_t> IntegerSelf(const Value& self) {
   if (self.IsIntegral()) return self.Integral();

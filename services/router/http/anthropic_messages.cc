@@ -13,7 +13,6 @@
 #include "services/router/http/choices.h"
 #include "services/router/http/errors.h"
 #include "services/router/http/frames.h"
-#include "services/router/http/request_fields.h"
 
 namespace moestro::router {
 namespace {
@@ -229,16 +228,8 @@ absl::Status AnswerMessages(const HttpApi& api, HttpRequest& http, Response& res
 }
 
 absl::Status AnswerCountTokens(const HttpApi& api, HttpRequest& http, Response& response) {
-  const ClientCall& call = response.call();
-  const auto read = [&](const ServedModel& model) -> absl::StatusOr<TokenizeInput> {
-    const RequestBody body = std::move(http.body);
-    MOE_ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseRequest(body.text, model));
-    MOE_ASSIGN_OR_RETURN(text::Chat chat, ReadAnthropicChat(parsed, body.text));
-    return TokenizeInput{.text = std::move(chat)};
-  };
-  MOE_ASSIGN_OR_RETURN(const RequestRunner::Tokens tokens,
-                       api.runner.Tokenize(read, call.bytes(), [&] { return call.Check(); }));
-  return response.SendJson(200, Dump({{"input_tokens", tokens.ids.size()}}));
+  MOE_ASSIGN_OR_RETURN(const size_t tokens, CountPrompt(api, http, response.call(), ReadAnthropicChat));
+  return response.SendJson(200, Dump({{"input_tokens", tokens}}));
 }
 
 }  // namespace

@@ -114,12 +114,15 @@ void ReadAllowedTools(JsonFields& written, ToolChoice& choice) {
 
 bool HasFunctions(const JsonFields& fields) { return fields.Has("functions") || fields.Has("function_call"); }
 
+// As responses have a function: its fields beside the type.
+bool IsFlat(const json& tool) { return !tool.contains("function") && tool.contains("name"); }
+
 // The tools that a model may call, as its template reads them.
 std::string ReadTools(JsonFields& fields, std::string_view body) {
   const OfferedTools offered(Api::kChat, fields.object());
   fields.ForEach("tools", [&](JsonFields& tool) {
     if (!offered.Has(tool.object())) return;
-    JsonFields function = tool.Sub("function");
+    JsonFields function = IsFlat(tool.object()) ? tool : tool.Sub("function");
     CheckFunction(function);
   });
   if (!fields.ok() || !fields.Has("tools")) return {};
@@ -127,7 +130,10 @@ std::string ReadTools(JsonFields& fields, std::string_view body) {
   const std::vector<std::string_view> all = text::RawElements(text::RawField(body, "tools"));
   std::string kept;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (offered.Has(tools[i])) absl::StrAppend(&kept, kept.empty() ? "[" : ", ", std::string(all[i]));
+    if (!offered.Has(tools[i])) continue;
+    std::string tool(all[i]);
+    if (IsFlat(tools[i])) tool = absl::StrCat(R"({"type": "function", "function": )", tool, "}");
+    absl::StrAppend(&kept, kept.empty() ? "[" : ", ", tool);
   }
   return kept.empty() ? "" : kept + "]";
 }

@@ -1,6 +1,7 @@
 #include "services/router/http/chat_request.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "common/text/json/json.h"
 #include "services/router/http/api.h"
 #include "services/router/output/answer_grammar.h"
+#include "services/router/request/request_bounds.h"
 
 namespace moestro::router {
 namespace {
@@ -110,6 +112,23 @@ absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedM
   MOE_RETURN_IF_ERROR(
       SetPrompt(chat, choice, std::move(input), static_cast<size_t>(n), model, constraints, check, request));
   return request;
+}
+
+absl::StatusOr<size_t> CountPrompt(
+    const HttpApi& api, HttpRequest& http, const ClientCall& call,
+    absl::FunctionRef<absl::StatusOr<text::Chat>(const nlohmann::json&, std::string_view)> read) {
+  const auto read_input = [&](const ServedModel& model) -> absl::StatusOr<TokenizeInput> {
+    const RequestBody body = std::move(http.body);
+    MOE_ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseRequest(body.text, model));
+    MOE_ASSIGN_OR_RETURN(text::Chat chat, read(parsed, body.text));
+    return TokenizeInput{.text = std::move(chat)};
+  };
+  const absl::StatusOr<RequestRunner::Tokens> tokens =
+      api.runner.Tokenize(read_input, call.bytes(), [&] { return call.Check(); });
+  const std::optional<OverContext> over = OverContextOf(tokens.status());
+  if (over && over->is_exact) return over->tokens;
+  MOE_RETURN_IF_ERROR(tokens.status());
+  return tokens->ids.size();
 }
 
 std::unique_ptr<OutputParser> NewOutputParser(const ChatRequest& request, const ServedModel& model, uint64_t id_seed) {

@@ -9,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "services/router/http/api.h"
 #include "services/router/http/chat_fields.h"
 #include "services/router/http/request_fields.h"
 #include "services/router/output/output_parser.h"
@@ -53,6 +55,12 @@ absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, Generat
 // POST /v1/chat/completions.
 absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedModel& model,
                                             ConstraintCheck& constraints, const CancelCheck& check);
+
+// How many tokens the prompt of a chat has, whether it fits the context or not: clients shorten it by this number.
+// `read`: makes the chat of a request's body.
+absl::StatusOr<size_t> CountPrompt(
+    const HttpApi& api, HttpRequest& http, const ClientCall& call,
+    absl::FunctionRef<absl::StatusOr<text::Chat>(const nlohmann::json&, std::string_view)> read);
 
 // Splits what the model writes. `id_seed`: of the ids of calls; another one for each answer. Both must outlive it.
 std::unique_ptr<OutputParser> NewOutputParser(const ChatRequest& request, const ServedModel& model, uint64_t id_seed);

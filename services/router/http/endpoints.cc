@@ -22,7 +22,7 @@ std::vector<std::string> Readings(const std::string& path) {
     if (c != '/' || !plain.ends_with('/')) plain += c;
   }
   if (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
-  std::vector<std::string> readings{path, plain, absl::StrCat("/v1", plain)};
+  std::vector<std::string> readings{plain, absl::StrCat("/v1", plain)};
   if (plain.starts_with("/v1/")) readings.push_back(plain.substr(3));
   return readings;
 }

@@ -10,7 +10,6 @@
 #include "services/router/http/choices.h"
 #include "services/router/http/errors.h"
 #include "services/router/http/frames.h"
-#include "services/router/http/request_fields.h"
 #include "services/router/http/responses_request.h"
 
 namespace moestro::router {
@@ -226,17 +225,12 @@ absl::Status AnswerResponses(const HttpApi& api, HttpRequest& http, Response& re
 }
 
 absl::Status AnswerInputTokens(const HttpApi& api, HttpRequest& http, Response& response) {
-  const ClientCall& call = response.call();
-  const auto read = [&](const ServedModel& model) -> absl::StatusOr<TokenizeInput> {
-    const RequestBody body = std::move(http.body);
-    MOE_ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseRequest(body.text, model));
+  const auto read = [](const nlohmann::json& request, std::string_view body) {
     ToolOrigins origins;
-    MOE_ASSIGN_OR_RETURN(text::Chat chat, ReadResponsesChat(parsed, body.text, origins));
-    return TokenizeInput{.text = std::move(chat)};
+    return ReadResponsesChat(request, body, origins);
   };
-  MOE_ASSIGN_OR_RETURN(const RequestRunner::Tokens tokens,
-                       api.runner.Tokenize(read, call.bytes(), [&] { return call.Check(); }));
-  return response.SendJson(200, Dump({{"object", "response.input_tokens"}, {"input_tokens", tokens.ids.size()}}));
+  MOE_ASSIGN_OR_RETURN(const size_t tokens, CountPrompt(api, http, response.call(), read));
+  return response.SendJson(200, Dump({{"object", "response.input_tokens"}, {"input_tokens", tokens}}));
 }
 
 }  // namespace

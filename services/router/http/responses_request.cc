@@ -134,6 +134,11 @@ class ToolReader {
       ++i;
       tool.BoolOr("defer_loading", false);
       if (!offered_.Has(tool.object())) return;
+      // Chat completions have the fields of a function one level deeper.
+      if (tool.Has("function")) {
+        JsonFields function = tool.Sub("function");
+        return Add(function, text::RawField(text, "function"), space);
+      }
       if (tool.StringOr("type", "") != "namespace") return Add(tool, text, space);
       if (tool.StringOr("name", "").empty()) return tool.Fail("name", "missing");
       if (!space.empty()) return tool.Fail("type", "a namespace may hold functions only");

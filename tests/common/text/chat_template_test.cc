@@ -97,7 +97,7 @@ TEST(ChatTemplateTest, FindsTheFormOfToolCalls) {
                            "llama3_tools.jinja", "mixtral.jinja", "dbrx.jinja"}) {
     const auto chat_template = ChatTemplate::Parse(ReadGolden(std::string("templates/") + name));
     ASSERT_TRUE(chat_template.ok()) << name << chat_template.status();
-    const ToolCallForm form = (*chat_template)->FindToolCallForm({.bos_token = "<s>", .eos_token = "</s>"});
+    const MessageForm form = (*chat_template)->FindToolCallForm({.bos_token = "<s>", .eos_token = "</s>"});
     EXPECT_EQ(form.arguments_as_text, Contains(golden["arguments_as_text"], name)) << name;
     EXPECT_EQ(form.content_is_none, Contains(golden["content_is_none"], name)) << name;
     EXPECT_EQ((*chat_template)->takes_tools(),
@@ -120,6 +120,73 @@ TEST(ChatTemplateTest, RendersTheLanguageAsTheReference) {
     }
   }
   EXPECT_GT(rejected, 20);
+}
+
+// Python's integers have no end.
+TEST(ChatTemplateTest, LongIntegersKeepTheirDigits) {
+  const std::string digits = "123456789012345678901234567890";
+  const Chat chat{.messages = {{"user", "u"},
+                               {.role = "assistant",
+                                .content = "",
+                                .tool_calls = {{.id = "c", .name = "f", .arguments = "{\"id\": -" + digits + "}"}}}},
+                  .tools = R"([{"type": "function", "function": {"name": "f", "maximum": 18446744073709551615}}])",
+                  .template_flags = "{\"big\": " + digits + ", \"limit\": 9223372036854775808}"};
+  const auto render = [&](const std::string& expression) { return *Render("{{ " + expression + " }}", chat, {}); };
+  EXPECT_EQ(render("messages[1].tool_calls[0].function.arguments | tojson"), "{\"id\": -" + digits + "}");
+  EXPECT_EQ(render("messages[1].tool_calls[0].function.arguments"), "{'id': -" + digits + "}");
+  EXPECT_EQ(render("tools[0].function | tojson"), R"({"name": "f", "maximum": 18446744073709551615})");
+  EXPECT_EQ(render("big ~ '|' ~ limit"), digits + "|9223372036854775808");
+  EXPECT_EQ(render("big is number and big is integer and big is not string and big is not float"), "True");
+  EXPECT_EQ(render("[big == big, big == limit, big != 1, big > limit, limit < 1, 1 < limit, big | int == big]"),
+            "[True, False, True, True, False, True, True]");
+  EXPECT_EQ(render("'yes' if big else 'no'"), "yes");
+  EXPECT_THAT(std::string(Render("{{ big + 1 }}", chat, {}).status().message()), ::testing::HasSubstr("overflow"));
+}
+
+struct PartsCase {
+  const char* source;
+  const char* text;
+};
+
+TEST(ChatTemplateTest, ContentsArePartsWhereTheTemplateReadsParts) {
+  const std::vector<PartsCase> cases = {
+      {"{% for m in messages %}{{ m.role }}:{% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}{% endif %}"
+       "{% endfor %};{% endfor %}",
+       "system:S;user:u1;assistant:a1;user:u2;"},
+      {"{% for m in messages %}{{ m.content[0]['text'] }};{% endfor %}", "S;u1;a1;u2;"},
+      // Of some roles only, as templates of models with images have it.
+      {"{% for m in messages %}{% if m.role == 'user' %}{{ m.content | map(attribute='text') | join }}{% else %}"
+       "{{ m.content + '!' }}{% endif %};{% endfor %}",
+       "S!;u1;a1!;u2;"},
+      {"{% for m in messages %}{% if m.role == 'system' %}{{ m.content[0].text }}{% else %}{{ m.content }}{% endif %};"
+       "{% endfor %}",
+       "S;u1;a1;u2;"},
+      // Both are read: it is the text.
+      {"{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content[0].text }}?{% endif %}"
+       "{% endfor %}",
+       "Su1a1u2"},
+      // Only a part of the text comes out.
+      {"{% for m in messages %}{{ m.content[:1] }}{% endfor %}", "Suau"},
+      {"{% for m in messages %}{{ m.content[:1] | tojson }}{% endfor %}", R"("S""u""a""u")"},
+      // Neither comes out.
+      {"{% for m in messages %}{{ m.content is string }}{% endfor %}", "TrueTrueTrueTrue"},
+      {"{% if messages[0].role != 'system' %}{{ raise_exception('none') }}{% endif %}{% for m in messages %}"
+       "{{ m.content }}{% endfor %}",
+       "Su1a1u2"}};
+  for (const PartsCase& test : cases) {
+    const auto chat_template = ChatTemplate::Parse(test.source);
+    ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+    ChatTemplate::Options options;
+    options.form = (*chat_template)->FindToolCallForm(options);
+    const absl::StatusOr<std::string> text = (*chat_template)->Render({.messages = kMessages}, options);
+    ASSERT_TRUE(text.ok()) << text.status() << test.source;
+    EXPECT_EQ(*text, test.text) << test.source;
+  }
+  const auto tools = ChatTemplate::Parse(
+      "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.name ~ "
+      "m.tool_calls[0].function.arguments }}"
+      "{% elif m.role == 'tool' %}{{ m.content[0].text }}{% else %}{{ m.content }}{% endif %}{% endfor %}");
+  EXPECT_EQ((*tools)->FindToolCallForm({}).roles_of_parts, std::vector<std::string>{"tool"});
 }
 
 TEST(ChatTemplateTest, OneTemplateServesManyThreads) {

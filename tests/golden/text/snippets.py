@@ -134,6 +134,37 @@ RENDERED = [
     "{{ '-'.join(['a', 'b']) }} {{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.py'.removesuffix('.py') }} {{ 'x'.removesuffix('y') }} {{ 'a\nb\r\nc\n'.splitlines() }} {{ 'a\nb'.splitlines(true) }} {{ ''.splitlines() }} {{ \"they're bill's\".title() }}",
     "{{ {'a': 1}.copy() }} {{ {'a': 1}.get('x', 'd') }} {{ [1].copy() }} {{ dict({'a': 1}, b=2) }} {{ namespace({'a': 1}).a }} {{ 'aaa'.replace('a', 'b', 2) }} {{ 'ab'.startswith(('x', 'a')) }} {{ ' a '.strip(' ') }}",
     "{{ none is sameas none }} {{ true is sameas(true) }} {{ 1 is sameas true }} {{ 'ab' is lower }} {{ 'AB' is upper }} {{ 'Ab' is lower }} {{ '1' is upper }} {{ 1 is greaterthan 0 }} {{ 1 is lessthan 0 }} {{ [1, 2]|select('>=', 2)|list }} {{ 'x' is escaped }}",
+    # Keys that are no strings.
+    "{% set m = {0: 'a', 1024: 'b', none: 'n', 1.5: 'f', 'k': 's'} %}{{ m[1024] }}{{ m[0] }}{{ m[none] }}{{ m[1.5] }}{{ m.k }}{{ m[7] is undefined }}{{ m[true] is defined }}",
+    "{% set m = {2: 'b', 1: 'a'} %}{{ m }} {{ m|tojson }} {{ m|list }} {{ m|dictsort }} {{ 1 in m }} {{ '1' in m }} {{ m.get(2) }} {{ m.get(3, 'x') }}",
+    "{% for k, v in {1: 2, -3: 4}.items() %}{{ k + v }},{% endfor %}{{ {1.0: 'x'}[1] }}{{ {none: 1}|tojson }}{{ {1: 1} == {1: 1} }}{{ {1: 2} == {'1': 2} }}",
+    # Unpacked arguments.
+    "{% macro f(a, b, c='z') %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ f(*['x', 'y']) }} {{ f('x', *['y', 'w']) }} {{ f(**{'a': 1, 'b': 2}) }} {{ f(1, **{'b': 2, 'c': 3}) }} {{ f(*('p', 'q'), c='r') }}",
+    "{{ '{}-{}'.format(*[1, 2]) }} {{ 'a,b'.split(*[',']) }} {{ dict(**{'a': 1}) }} {{ range(*[1, 4])|list }}",
+    # Positions.
+    "{{ [[['q']]].0.0.0 }}{{ [[1, 2], [3, 4]].1.0 }}{{ messages.0.content }}{{ [[1, [2, 3]]].0.1.1 }}",
+    # Formats.
+    "{{ '%s-%s' % ('a', 1) }} {{ '%d%%' % 5 }} {{ '%5.2f|' % 3.14159 }} {{ '%s' % 'x' }} {{ '%s' % [1] }} {{ '%(a)s %(b)d' % {'a': 'x', 'b': 2} }} {{ 7 % 4 }}",
+    "{{ 'x{}y'.format(3) }} {{ '{1}{0}'.format('a', 'b') }} {{ '{n} {m}'.format(n=1, m='z') }} {{ '{{}}{}'.format(none) }} {{ '{:>5}|{:<5}|{:^5}|{:*^6}'.format('a', 'b', 'c', 'd') }}",
+    "{{ '{:.2f} {:05d} {:,} {:d} {:>8.3f}|'.format(3.14159, 42, 1234567, 7, 2.5) }} {{ '{0.a}{1}'.format({'x': 1}.get('y', messages), 2) if false }}|{{ '{:5}|{:5}|'.format('a', 3) }}",
+    # Methods of texts.
+    "{{ '12'.isdigit() }}{{ ''.isdigit() }}{{ '1a'.isdigit() }}{{ 'ab'.isalpha() }}{{ 'a1'.isalnum() }}{{ ' \\t'.isspace() }}{{ '\u0664'.isdecimal() }}{{ '\u00e9'.isalpha() }}{{ 'ab'.islower() }}{{ 'AB'.isupper() }}{{ '7'.isnumeric() }}",
+    "{{ 'a'.ljust(3) }}|{{ 'a'.rjust(3, '*') }}|{{ 'ab'.center(5, '-') }}|{{ 'abc'.center(6, '-') }}|{{ '7'.zfill(3) }}|{{ '-7'.zfill(4) }}|{{ 'abcb'.index('b') }}{{ 'abcb'.rindex('b') }}",
+    # Groups.
+    "{% for g in [{'k': 1, 'v': 2}, {'k': 1, 'v': 3}, {'k': 0, 'v': 4}]|groupby('k') %}{{ g.grouper }}:{{ g.list|map(attribute='v')|join('+') }} {% endfor %}",
+    "{% for role, list in messages|groupby('role') %}{{ role }}{{ list|length }} {% endfor %}{{ ([{'k': 'A'}, {'k': 'a'}]|groupby('k'))|length }} {{ [{'x': 1}, {}]|groupby('x', default=0)|map('first')|list }}",
+    "{{ [1, 2, 3, 4, 5]|batch(2)|list }} {{ [1, 2, 3]|batch(2, 'x')|list }} {{ 'a b  c'|wordcount }} {{ 'x'|center(5) }}|",
+    # Loops in themselves.
+    "{% for x in [{'n': 'a', 'c': [{'n': 'b', 'c': [{'n': 'd', 'c': []}]}, {'n': 'e', 'c': []}]}] recursive %}{{ x.n }}{{ loop.depth }}{{ loop.depth0 }}{% if x.c %}({{ loop(x.c) }}){% endif %}{% endfor %}",
+    "{% for x in [1, 1, 2, 2, 1] %}{{ loop.changed(x) }}{% endfor %} {% for x in 'abcd' %}{{ loop.cycle('o', 'e') }}{% endfor %} {% for x in [1, 1] %}{{ loop.changed(x, loop.index) }}{% endfor %}",
+    "{% for x in [1, 2] %}{% for y in [5, 5] %}{{ loop.changed(y) }}{% endfor %}{{ loop.changed(x) }};{% endfor %}",
+    # Nested targets.
+    "{% for a, (b, c) in [(1, (2, 3)), [4, [5, 6]]] %}{{ a + b + c }} {% endfor %}{% set (x, y), z = [1, 2], 3 %}{{ x }}{{ y }}{{ z }}{% for ((a, b), c) in [((1, 2), 3)] %}{{ a }}{{ b }}{{ c }}{% endfor %}",
+    "{% for i, (k, v) in [(0, ('a', 1))] %}{{ i }}{{ k }}{{ v }}{% endfor %}{% for a, b in ['xy'] %}{{ b }}{{ a }}{% endfor %}",
+    # Tuples.
+    "{{ (1, 2) }} {{ (1,) }} {{ () }} {{ (1, 2) == [1, 2] }} {{ (1, 2) == (1, 2) }} {{ {'a': 1}|items|list }} {{ 'a-b'.partition('-') }} {{ (1, 2)|tojson }} {{ (1, 2) + (3,) }} {{ (1, 2, 3)[1:] }} {{ (1, [2]) }}",
+    # Markup.
+    "{{ '<'|safe + '<' }} {{ '<' + '>'|safe }} {{ '<&\"'|e }} {{ '<'|e|e }} {{ '<'|e|forceescape }} {{ '<'|safe is escaped }} {{ '<' is escaped }} {{ '<'|safe ~ '<' }} {{ '<'|safe }}",
 ]
 
 # Jinja2 fails on these while rendering or parsing; so must we.

@@ -112,7 +112,7 @@ TEST_F(DecodeRpcTest, APromptReportsProgressThenItsTokens) {
 
 TEST_F(DecodeRpcTest, RefusalsSayWhetherWaitingHelps) {
   Session never(*stub_);
-  EXPECT_FALSE(never.Reserve(Tokens(10), 375, 1));
+  EXPECT_FALSE(never.Reserve(Tokens(384), 1, 1));
   EXPECT_EQ(never.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   Session first(*stub_);
   ASSERT_TRUE(first.Reserve(Tokens(300), 20, 1));

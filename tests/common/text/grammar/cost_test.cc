@@ -41,6 +41,12 @@ Json Named(int count, const Json& value) {
   return object;
 }
 
+Json Patterns(int count) {
+  Json parts = Json::array();
+  for (int i = 0; i < count; ++i) parts.push_back({{"pattern", absl::StrCat("x", i)}});
+  return parts;
+}
+
 TEST(CompileCost, WhatMultipliesIsCountedBeforeItIsMade) {
   const Json b = {{"$ref", "#/$defs/b"}, {"type", "integer"}};
   const Json c = {{"$ref", "#/$defs/c"}, {"type", "integer"}};
@@ -68,6 +74,18 @@ TEST(CompileCost, WhatMultipliesIsCountedBeforeItIsMade) {
        {{"properties", {{std::string(100000, 'k'), {{"properties", Named(4000, {{"type", "string"}})}}}}}}},
       {"items of items", {{"allOf", Repeated({{"items", {{"minimum", 1}}}}, 8000)}}},
       {"parts x annotations", {{"allOf", Repeated(Named(500, 0), 40)}}},
+      {"expressions x expressions",
+       {{"allOf", {{{"pattern", "^(a|b|[cd]){0,400}x.{0,400}$"}}, {{"pattern", "^.{0,700}y.{0,300}$"}}}},
+        {"type", "string"}}},
+      {"expressions x formats x lengths",
+       {{"properties", Named(3000, {{"format", "date-time"}, {"pattern", "^20"}, {"maxLength", 30}})}}},
+      {"patterns x patterns", {{"type", "string"}, {"allOf", Patterns(4000)}}},
+      {"divisors", {{"properties", Named(4000, {{"type", "integer"}, {"multipleOf", 251}})}}},
+      {"large divisors",
+       {{"properties", Named(4000, {{"type", "number"}, {"multipleOf", 40.99}, {"minimum", -0.25}})}}},
+      {"long texts", {{"properties", Named(4000, {{"type", "string"}, {"minLength", 9999}, {"maxLength", 99999}})}}},
+      {"long lists", {{"properties", Named(3000, {{"items", {{"type", "integer"}}}, {"maxItems", 99999}})}}},
+      {"fractions", {{"properties", Named(3000, {{"minimum", 0.123456789}, {"maximum", 1000.987654321}})}}},
   };
   for (const auto& [what, schema] : schemas) {
     SCOPED_TRACE(what);

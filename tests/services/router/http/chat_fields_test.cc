@@ -139,6 +139,14 @@ TEST(ChatFieldsTest, ToolsOfOthersStandBesideFunctions) {
               StartsWith("tool_choice.tools: "));
 }
 
+TEST(ChatFieldsTest, FunctionsMayHaveTheFormOfResponses) {
+  const auto chat =
+      ReadBody(R"({"messages": [], "tools": [{"type": "function", "name": "f", "parameters": {"z": 1}}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools,
+            R"([{"type": "function", "function": {"type": "function", "name": "f", "parameters": {"z": 1}}}])");
+}
+
 TEST(ChatFieldsTest, FilesThatHoldTextAreRead) {
   const auto read = [](const std::string& file) {
     return ReadBody(R"({"messages": [{"role": "user", "content": [{"type": "file", "file": )" + file + "}]}]}");

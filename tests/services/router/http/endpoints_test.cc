@@ -42,6 +42,7 @@ TEST_F(EndpointsTest, ReadsPathsAsPeopleWriteThem) {
     EXPECT_EQ(read, "/v1/models") << path;
   }
   EXPECT_EQ(target("/v1/models/org/name"), "/v1/models/org/name");
+  EXPECT_EQ(target("/v1//models/org/name/"), "/v1/models/org/name");
   EXPECT_EQ(target("/models/org/name"), "/v1/models/org/name");
   EXPECT_EQ(target("/chat/completions/"), "/v1/chat/completions");
   EXPECT_EQ(target("/v1/health"), "/health");

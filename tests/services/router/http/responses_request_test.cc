@@ -86,6 +86,15 @@ TEST(ResponsesRequestTest, ToolsOfOthersStandBesideFunctions) {
   EXPECT_EQ(found->tools, R"([{"type": "function", "function": {"name": "g"}}])");
 }
 
+TEST(ResponsesRequestTest, FunctionsMayHaveTheFormOfChats) {
+  const auto chat = ReadResponses(R"({"input": "x", "tools": [
+    {"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}])");
+  EXPECT_THAT(ResponsesError(R"({"input": "x", "tools": [{"type": "function", "function": {}}]})"),
+              StartsWith("tools[0].function.name: "));
+}
+
 TEST(ResponsesRequestTest, FunctionsOfANamespaceAreFunctions) {
   const std::string body =
       R"({"tools": [{"type": "function", "name": "f"}, {"type": "namespace", "name": "n", "tools": [
