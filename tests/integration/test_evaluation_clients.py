@@ -71,7 +71,8 @@ def test_lm_eval(node, python, repo, tmp_path):
     run(tmp_path, python, "-m", "lm_eval", "--model", "local-completions", "--include_path", tmp_path, "--tasks",
         "moestro_choice,moestro_generation", "--output_path", tmp_path / "out", "--model_args",
         f"model={node.stub.GetModel(node.api.inference.GetModelRequest()).name},tokenizer={model},num_concurrent=4,"
-        f"max_retries=1,tokenized_requests=False,base_url=http://127.0.0.1:{node.http_port}/v1/completions")
+        "max_retries=1,tokenized_requests=False,tokenizer_backend=huggingface,"
+        f"base_url=http://127.0.0.1:{node.http_port}/v1/completions")
     results = json.loads(next((tmp_path / "out").rglob("results_*.json")).read_text())["results"]
     assert results["moestro_choice"]["acc,none"] >= 0.95
     assert results["moestro_generation"]["exact_match,strip"] >= 0.95
