@@ -40,9 +40,9 @@ void RefuseOllamaFields(JsonFields& fields) {
     return fields.Has(key) && fields.object()[key] != "" && !fields.object()[key].empty();
   };
   if (is_set("suffix"))
-    fields.Unsupported("suffix", "no text can be filled in: send a prompt with the model's own marks, and raw: true");
+    fields.Unsupported("suffix", "nothing can be filled in before a text: leave it out");
   if (is_set("template"))
-    fields.Unsupported("template", "a model's template is its own: render the prompt, and send raw: true");
+    fields.Unsupported("template", "a model's template is its own: leave it out");
   if (is_set("context"))
     fields.Unsupported("context", "nothing is kept between requests: send the conversation to /api/chat");
   if (is_set("images")) fields.Unsupported("images", "this model reads and writes text only");
