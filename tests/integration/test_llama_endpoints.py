@@ -36,6 +36,16 @@ def test_texts_become_tokens_and_come_back(web, node):
     assert reply["max_model_len"] > 0
 
 
+def test_a_completion_of_a_rendered_chat_is_its_answer(web):
+    """What programs do that have the template themselves: control tokens in the prompt are read as such."""
+    rendered = web.post("/apply-template", {"messages": TURN})[1]["prompt"]
+    fields = {"temperature": 0, "max_tokens": 8}
+    _, chat = web.post("/v1/chat/completions", {"messages": TURN, **fields})
+    _, text = web.post("/v1/completions", {"prompt": rendered, **fields})
+    assert text["choices"][0]["text"] == chat["choices"][0]["message"]["content"]
+    assert text["usage"]["prompt_tokens"] == chat["usage"]["prompt_tokens"]
+
+
 def test_the_template_is_that_of_chats(web):
     status, reply = web.post("/apply-template", {"messages": TURN})
     assert status == 200 and TURN[0]["content"] in reply["prompt"]

@@ -63,6 +63,9 @@ def test_an_answer_goes_on_where_the_client_wants(client, model):
     assert chat(client, model, messages=begun, extra_body=go_on).choices[0].message.content == ", 9]"
     with pytest.raises(openai.BadRequestError, match="to be continued"):
         chat(client, model, extra_body=go_on)
+    for word in ("prefix", "partial"):  # DeepSeek's and Kimi's
+        begun[-1] = {"role": "assistant", "content": "[2, 5", word: True}
+        assert chat(client, model, messages=begun).choices[0].message.content == ", 9]"
 
 
 def test_a_stream_says_the_same(client, model):
@@ -211,6 +214,7 @@ def test_a_request_is_cancelled_by_the_id_of_its_answer(client, model, node):
     stream = client.responses.create(model=model, input="x", stream=True, extra_body={"ignore_eos": True})
     for event in stream:
         if event.type == "response.output_text.delta":
+            assert event.logprobs == []
             client.responses.cancel(created)
             break
         if event.type == "response.created":

@@ -12,6 +12,7 @@
 #include "common/text/json/raw_field.h"
 #include "services/router/http/api.h"
 #include "services/router/http/api_fields.h"
+#include "services/router/http/chat_fields.h"
 #include "services/router/http/offered_tools.h"
 #include "services/router/http/text_parts.h"
 
@@ -24,17 +25,20 @@ namespace {
 
 bool IsText(const JsonFields& owner, const char* key) { return owner.Has(key) && owner.object()[key].is_string(); }
 
-// Calls `read(fields of the block, its type)` for each block of a content that is no text.
+// Calls `read(fields of the block, its type, its index)` for each block of a content that is no text, but those that
+// are left out.
 template <typename Read>
 void ReadBlocks(JsonFields& owner, const char* key, Read read) {
   if (owner.Has(key) && !owner.object()[key].is_array()) {
     return owner.Fail(key, text::Describe(owner.object()[key]) + " is neither a string nor a list of blocks");
   }
+  size_t blocks = 0;
   owner.ForEach(key, [&](JsonFields& block) {
+    const size_t index = blocks++;
     std::string type = block.StringOr("type", "");
     if (type.empty() && block.Has("text")) type = "text";
     if (type.empty()) return block.Fail("type", "missing");
-    if (!IsLeftOut(Api::kMessages, "messages[].content[].type", type)) read(block, type);
+    if (!IsLeftOut(Api::kMessages, "messages[].content[].type", type)) read(block, type, index);
   });
 }
 
@@ -50,7 +54,7 @@ bool HoldsText(const std::string& type) {
 std::string ReadTexts(JsonFields& owner, const char* key) {
   if (IsText(owner, key)) return owner.StringOr(key, "");
   std::string joined;
-  ReadBlocks(owner, key, [&](JsonFields& block, const std::string& /*type*/) {
+  ReadBlocks(owner, key, [&](JsonFields& block, const std::string& /*type*/, size_t /*index*/) {
     if (!joined.empty()) joined += '\n';
     joined += ReadTextBlock(block);
   });
@@ -65,7 +69,7 @@ void ReadUser(JsonFields& message, text::Chat* chat) {
   }
   std::string words;
   bool has_words = false;
-  ReadBlocks(message, "content", [&](JsonFields& block, const std::string& type) {
+  ReadBlocks(message, "content", [&](JsonFields& block, const std::string& type, size_t /*index*/) {
     if (HoldsText(type)) {
       if (has_words) words += '\n';
       words += ReadTextBlock(block);
@@ -91,9 +95,7 @@ void ReadAssistant(JsonFields& message, std::string_view written, text::Chat* ch
     return;
   }
   const std::vector<std::string_view> blocks = text::RawElements(text::RawField(written, "content"));
-  auto next = blocks.begin();
-  ReadBlocks(message, "content", [&](JsonFields& block, const std::string& type) {
-    const std::string_view block_text = *next++;
+  ReadBlocks(message, "content", [&](JsonFields& block, const std::string& type, size_t index) {
     if (HoldsText(type)) {
       taken.content += ReadTextBlock(block);
     } else if (type == "thinking") {
@@ -101,7 +103,7 @@ void ReadAssistant(JsonFields& message, std::string_view written, text::Chat* ch
     } else if (type == "tool_use" || type == "mcp_tool_use") {
       text::ToolCall call{.id = block.StringOr("id", ""), .name = block.StringOr("name", "")};
       if (call.name.empty()) return block.Fail("name", "missing");
-      if (!block.Sub("input").object().empty()) call.arguments = text::RawField(block_text, "input");
+      if (!block.Sub("input").object().empty()) call.arguments = text::RawField(blocks[index], "input");
       taken.tool_calls.push_back(std::move(call));
     } else if (type == "mcp_tool_result") {  // the client's server ran it within the turn
       chat->messages.push_back(std::exchange(taken, {.role = "assistant", .content = ""}));
@@ -239,13 +241,8 @@ absl::StatusOr<text::Chat> ReadAnthropicChat(const json& request, std::string_vi
   ReadMessages(fields, body, &chat);
   chat.tools = ReadTools(request, body, fields);
   if (ReadAnthropicToolChoice(fields).none) chat.tools.clear();
-  // Templates know one name or the other.
-  const bool thinks = WantsThinking(fields);
-  json flags = {{"enable_thinking", thinks}, {"thinking", thinks}};
-  if (const std::string effort = fields.Sub("output_config").StringOr("effort", ""); !effort.empty()) {
-    flags["reasoning_effort"] = effort;
-  }
-  chat.template_flags = flags.dump();
+  const std::string effort = fields.Sub("output_config").StringOr("effort", "");
+  chat.template_flags = ReadTemplateFlags(fields, body, effort, WantsThinking(fields));
   MOE_RETURN_IF_ERROR(status);
   return chat;
 }

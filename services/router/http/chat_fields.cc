@@ -1,6 +1,8 @@
 #include "services/router/http/chat_fields.h"
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -53,40 +55,39 @@ std::vector<text::ToolCall> ReadToolCalls(JsonFields& message, std::string_view 
   return calls;
 }
 
-// Calls without ids get them, and results the id of the last call of their name. Kimi's template writes ids where
-// others write names, so they have the form that Kimi's models know.
+// Calls without ids get them, and results without ids those of the first calls that have no result yet: of their name,
+// or of any where they have no name. Kimi's template writes ids where others write names, so they have the form that
+// Kimi's models know.
 void NameCalls(std::vector<text::ChatMessage>& messages) {
   size_t calls = 0;
-  std::map<std::string, std::string> last;  // by name
+  std::vector<std::pair<std::string, std::string>> open;  // names and ids, in the order of the calls
+  std::map<std::string, std::string> last;                // ids by name
   for (text::ChatMessage& message : messages) {
     for (text::ToolCall& call : message.tool_calls) {
       if (call.id.empty()) call.id = absl::StrCat("functions.", call.name, ":", calls);
+      open.emplace_back(call.name, call.id);
       last[call.name] = call.id;
       ++calls;
     }
-    const auto called = last.find(message.name);
-    if (message.role == "tool" && message.tool_call_id.empty() && called != last.end()) {
-      message.tool_call_id = called->second;
+    if (message.role != "tool") continue;
+    const auto found = std::ranges::find_if(open, [&](const auto& call) {
+      if (!message.tool_call_id.empty()) return call.second == message.tool_call_id;
+      return message.name.empty() || call.first == message.name;
+    });
+    if (found != open.end()) {
+      message.tool_call_id = found->second;
+      open.erase(found);
+    } else if (message.tool_call_id.empty() && last.contains(message.name)) {
+      message.tool_call_id = last[message.name];
     }
   }
 }
 
-// Variables of the template.
-std::string ReadFlags(JsonFields& fields, std::string_view body) {
-  const json& given = fields.Sub("chat_template_kwargs").object();
-  std::string flags(given.empty() ? "" : text::RawField(body, "chat_template_kwargs"));
-  const auto add = [&](const char* name, const json& value) {
-    if (given.contains(name)) return;
-    const std::string member = json{{name, value}}.dump();
-    flags = flags.empty() ? member : absl::StrCat(flags.substr(0, flags.size() - 1), ", ", member.substr(1));
-  };
-  if (fields.Has("reasoning_effort")) {
-    const std::string effort = fields.StringOr("reasoning_effort", "");
-    add("reasoning_effort", effort);
-    // What templates of models that think or not have for "none".
-    if (effort == "none") add("enable_thinking", false);
-  }
-  return flags;
+// Whether the model is to think, by the fields of those who make such models; nullopt: not said.
+std::optional<bool> ReadThinking(JsonFields& fields) {
+  if (fields.Has("enable_thinking")) return fields.BoolOr("enable_thinking", true);
+  if (!fields.Has("thinking") || !fields.object()["thinking"].is_object()) return std::nullopt;
+  return fields.Sub("thinking").StringOr("type", "enabled") != "disabled";
 }
 
 // Chat completions have {"function": {"name"}}, responses the name itself.
@@ -150,6 +151,22 @@ std::string ReadFunctions(JsonFields& fields, std::string_view body) {
 }
 
 }  // namespace
+
+std::string ReadTemplateFlags(JsonFields& fields, std::string_view body, const std::string& effort,
+                              std::optional<bool> thinks) {
+  const json& given = fields.Sub("chat_template_kwargs").object();
+  std::string flags(given.empty() ? "" : text::RawField(body, "chat_template_kwargs"));
+  const auto add = [&](const char* name, const json& value) {
+    if (given.contains(name)) return;
+    const std::string member = json{{name, value}}.dump();
+    flags = flags.empty() ? member : absl::StrCat(flags.substr(0, flags.size() - 1), ", ", member.substr(1));
+  };
+  if (!effort.empty()) add("reasoning_effort", effort);
+  if (!thinks && effort == "none") thinks = false;
+  if (!thinks) return flags;
+  for (const char* name : {"enable_thinking", "thinking"}) add(name, *thinks);  // templates know one or the other
+  return flags;
+}
 
 std::string ReadContent(JsonFields& message, const char* key) {
   if (!message.Has(key)) return {};
@@ -265,7 +282,7 @@ absl::StatusOr<text::Chat> ReadChat(const json& request, std::string_view body) 
   NameCalls(chat.messages);
   chat.tools = HasFunctions(fields) ? ReadFunctions(fields, body) : ReadTools(fields, body);
   if (ReadChatToolChoice(fields).none) chat.tools.clear();
-  chat.template_flags = ReadFlags(fields, body);
+  chat.template_flags = ReadTemplateFlags(fields, body, fields.StringOr("reasoning_effort", ""), ReadThinking(fields));
   MOE_RETURN_IF_ERROR(status);
   return chat;
 }

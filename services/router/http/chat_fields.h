@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,11 @@ std::string ReadContent(text::JsonFields& message, const char* key);
 std::string ReadArguments(text::JsonFields& owner, std::string_view written);
 // name, description, parameters and strict of a function that a model may call: their types.
 void CheckFunction(text::JsonFields& function);
+
+// Variables of the template: chat_template_kwargs as they were written, and those that other fields stand for unless it
+// has them. `effort`: of reasoning; empty: not said. `thinks`: nullopt: not said; an effort of "none" says no.
+std::string ReadTemplateFlags(text::JsonFields& fields, std::string_view body, const std::string& effort,
+                              std::optional<bool> thinks);
 
 // tool_choice and parallel_tool_calls, as chat completions and responses have them.
 ToolChoice ReadToolChoice(text::JsonFields& fields);

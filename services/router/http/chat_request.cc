@@ -48,6 +48,15 @@ absl::StatusOr<std::vector<int32_t>> EncodeBegunChat(text::Chat chat, const Serv
   return ids;
 }
 
+// Whether the last message says that the answer goes on with it, in DeepSeek's or Kimi's word.
+bool IsBegun(text::JsonFields& fields) {
+  bool begun = false;
+  fields.ForEach("messages", [&](text::JsonFields& message) {
+    begun = message.BoolOr("prefix", false) || message.BoolOr("partial", false);
+  });
+  return begun;
+}
+
 }  // namespace
 
 absl::Status SetPrompt(const text::Chat& chat, const ToolChoice& choice, GenerateInput input, size_t choices,
@@ -100,7 +109,7 @@ absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedM
   text::JsonFields fields(parsed, "", &status);
   ChatRequest request{.model = fields.StringOr("model", ""), .choices = {}, .stream = ReadStreamFields(fields)};
   request.logprobs = fields.BoolOr("logprobs", false);
-  request.continues = fields.BoolOr("continue_final_message", false);
+  request.continues = fields.BoolOr("continue_final_message", false) || IsBegun(fields);
   GenerateInput input = ReadGenerateFields(fields, body);
   input.top_logprobs = static_cast<uint32_t>(fields.IntOr("top_logprobs", 0, 0, kMostAlternatives));
   if (input.top_logprobs > 0 && !request.logprobs) fields.Fail("top_logprobs", "needs logprobs: true");

@@ -39,10 +39,8 @@ void RefuseOllamaFields(JsonFields& fields) {
   const auto is_set = [&](const char* key) {
     return fields.Has(key) && fields.object()[key] != "" && !fields.object()[key].empty();
   };
-  if (is_set("suffix"))
-    fields.Unsupported("suffix", "nothing can be filled in before a text: leave it out");
-  if (is_set("template"))
-    fields.Unsupported("template", "a model's template is its own: leave it out");
+  if (is_set("suffix")) fields.Unsupported("suffix", "nothing can be filled in before a text: leave it out");
+  if (is_set("template")) fields.Unsupported("template", "a model's template is its own: leave it out");
   if (is_set("context"))
     fields.Unsupported("context", "nothing is kept between requests: send the conversation to /api/chat");
   if (is_set("images")) fields.Unsupported("images", "this model reads and writes text only");
@@ -84,7 +82,7 @@ void AddGenerateOptions(JsonFields& fields, const OrderedJson& from, OrderedJson
   if (const int64_t most = options.IntOr("num_predict", -1, -2, INT32_MAX); most > 0) to["max_tokens"] = most;
 }
 
-// Calls have no ids here, and their arguments are objects.
+// Calls need no ids here, and their arguments are objects.
 OrderedJson ChatMessageOf(JsonFields& fields, const OrderedJson& from) {
   OrderedJson to = {{"role", from.value("role", OrderedJson(nullptr))},
                     {"content", from.value("content", OrderedJson(""))}};
@@ -92,15 +90,19 @@ OrderedJson ChatMessageOf(JsonFields& fields, const OrderedJson& from) {
     fields.Unsupported("images", "this model reads and writes text only");
   }
   if (fields.Has("thinking")) to["reasoning_content"] = from["thinking"];
-  if (fields.Has("tool_name")) to["name"] = from["tool_name"];
+  for (const auto& [name, ours] :
+       {std::pair("tool_name", "name"), {"name", "name"}, {"tool_call_id", "tool_call_id"}}) {
+    if (fields.Has(name)) to[ours] = from[name];
+  }
   size_t i = 0;
   fields.ForEach("tool_calls", [&](JsonFields& call) {
     const JsonFields function = call.Sub("function");
     const OrderedJson& written = from["tool_calls"][i++];
     if (!function.Has("name")) return call.Fail("function", "has no name");
     OrderedJson arguments = written["function"].value("arguments", OrderedJson::object());
-    to["tool_calls"].push_back(
-        {{"type", "function"}, {"function", {{"name", written["function"]["name"]}, {"arguments", arguments.dump()}}}});
+    OrderedJson& added = to["tool_calls"].emplace_back(OrderedJson{{"type", "function"}});
+    if (call.Has("id")) added["id"] = written["id"];
+    added["function"] = {{"name", written["function"]["name"]}, {"arguments", arguments.dump()}};
   });
   return to;
 }
@@ -134,6 +136,9 @@ absl::StatusOr<OllamaBody> TranslateOllama(OllamaForm form, std::string_view bod
     RefuseOllamaFields(fields);
     translated.raw = fields.BoolOr("raw", false);
     translated.prompt = fields.StringOr("prompt", "");
+  }
+  if (fields.BoolOr("logprobs", false) || fields.IntOr("top_logprobs", 0, 0, INT32_MAX) > 0) {
+    fields.Unsupported("logprobs", "answers have none in this API: ask /v1/chat/completions");
   }
   OrderedJson to = OrderedJson::object();
   AddGenerateOptions(fields, from, to);
@@ -170,7 +175,7 @@ absl::StatusOr<OllamaRequest> ReadOllamaRequest(OllamaForm form, std::string_vie
   JsonFields fields(parsed, "", &status);
   GenerateInput input = ReadGenerateFields(fields, translated.chat);
   MOE_RETURN_IF_ERROR(status);
-  input.prompt = PlainText{std::move(translated.prompt)};
+  input.prompt = PlainText{.text = std::move(translated.prompt), .rendered = true};
   request.chat.choices.push_back(std::move(input));
   return request;
 }

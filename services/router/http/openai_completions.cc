@@ -40,7 +40,7 @@ std::vector<PromptInput> ReadPrompts(text::JsonFields& fields) {
     return {};
   }
   const json& prompt = fields.object()["prompt"];
-  if (prompt.is_string()) return {PlainText{prompt.get<std::string>()}};
+  if (prompt.is_string()) return {PlainText{.text = prompt.get<std::string>(), .rendered = true}};
   if (!prompt.is_array() || prompt.empty()) {
     fields.Fail("prompt", text::Describe(prompt) + " is not a text, a list of texts, or lists of token ids");
     return {};
@@ -53,7 +53,7 @@ std::vector<PromptInput> ReadPrompts(text::JsonFields& fields) {
   std::vector<PromptInput> prompts;
   for (const json& one : prompt) {
     if (one.is_string()) {
-      prompts.push_back(PlainText{one.get<std::string>()});
+      prompts.push_back(PlainText{.text = one.get<std::string>(), .rendered = true});
     } else if (one.is_array()) {
       prompts.push_back(IdsOf(one, "prompt", fields));
     } else {

@@ -126,12 +126,20 @@ class ResponsesAnswer final : public Answer {
     return place;
   }
 
+  // Clients read them in the events of texts, which have none here.
+  static OrderedJson WithLogprobs(OrderedJson event, std::string_view part) {
+    if (part == "output_text") event["logprobs"] = OrderedJson::array();
+    return event;
+  }
+  static const char* IdPrefix(std::string_view type) {
+    return type == "function_call" ? "fc_" : type == "reasoning" ? "rs_" : "msg_";
+  }
+
   absl::Status Open(const char* type, OrderedJson fields) {
     MOE_RETURN_IF_ERROR(Close());
-    OrderedJson opened{
-        {"type", type},
-        {"id", absl::StrCat(type == std::string("function_call") ? "fc_" : "msg_", id_.substr(5), "-", items_.size())},
-        {"status", "in_progress"}};
+    OrderedJson opened{{"type", type},
+                       {"id", absl::StrCat(IdPrefix(type), id_.substr(5), "-", items_.size())},
+                       {"status", "in_progress"}};
     opened.update(fields);
     items_.push_back(std::move(opened));
     open_ = type;
@@ -150,7 +158,7 @@ class ResponsesAnswer final : public Answer {
       MOE_RETURN_IF_ERROR(Emit("response.content_part.added", With(PartPlace(), "part", std::move(empty))));
     }
     text_ += text;
-    return Emit(absl::StrCat("response.", part, ".delta"), With(PartPlace(), "delta", text));
+    return Emit(absl::StrCat("response.", part, ".delta"), WithLogprobs(With(PartPlace(), "delta", text), part));
   }
 
   absl::Status AddCall(const ToolCallDelta& call) {
@@ -181,7 +189,8 @@ class ResponsesAnswer final : public Answer {
       OrderedJson& part = item()["content"][0];
       part["text"] = text;
       const std::string type = part["type"];
-      MOE_RETURN_IF_ERROR(Emit(absl::StrCat("response.", type, ".done"), With(PartPlace(), "text", text)));
+      MOE_RETURN_IF_ERROR(
+          Emit(absl::StrCat("response.", type, ".done"), WithLogprobs(With(PartPlace(), "text", text), type)));
       MOE_RETURN_IF_ERROR(Emit("response.content_part.done", With(PartPlace(), "part", part)));
     }
     return Emit("response.output_item.done", {{"output_index", items_.size() - 1}, {"item", item()}});

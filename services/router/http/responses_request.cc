@@ -1,6 +1,7 @@
 #include "services/router/http/responses_request.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -152,6 +153,7 @@ class ToolReader {
   void Add(JsonFields& tool, std::string_view text, const std::string& space) {
     CheckFunction(tool);
     const std::string own = tool.StringOr("name", "");
+    if (space.empty() && names_.contains(own)) return;  // a search found one that was offered already
     std::string name = own;
     // Models call functions by the names that they were given; only where two are the same the namespace tells them
     // apart.
@@ -180,6 +182,19 @@ void NameAsKnown(const ToolOrigins& origins, ToolChoice& choice) {
   for (std::string& name : choice.names) {
     if (const auto found = known.find(name); found != known.end() && !origins.contains(name)) name = found->second;
   }
+}
+
+// Items may bring tools, too: programs add theirs to a conversation that goes on, and searches answer with them.
+void ReadLaterTools(JsonFields& fields, std::string_view body, ToolReader& tools) {
+  if (!fields.Has("input") || !fields.object()["input"].is_array()) return;
+  const std::vector<std::string_view> written = text::RawElements(text::RawField(body, "input"));
+  size_t items = 0;
+  fields.ForEach("input", [&](JsonFields& item) {
+    const std::string_view text = written[items++];
+    const std::string type = item.StringOr("type", "");
+    if (type != "additional_tools" && type != "tool_search_output") return;
+    tools.Read(item, text::RawField(text, "tools"), /*space=*/"");
+  });
 }
 
 void ReadFormat(JsonFields& fields, std::string_view body, GenerateInput& input) {
@@ -216,11 +231,12 @@ absl::StatusOr<text::Chat> ReadResponsesChat(const json& request, std::string_vi
   }
   ToolReader tools(request, origins);
   tools.Read(fields, text::RawField(body, "tools"), /*space=*/"");
+  ReadLaterTools(fields, body, tools);
   chat.tools = tools.tools();
   ReadInput(fields, body, origins, chat);
   if (ReadToolChoice(fields).none) chat.tools.clear();
   const std::string effort = fields.Sub("reasoning").StringOr("effort", "");
-  if (!effort.empty()) chat.template_flags = json{{"reasoning_effort", effort}}.dump();
+  chat.template_flags = ReadTemplateFlags(fields, body, effort, std::nullopt);
   MOE_RETURN_IF_ERROR(status);
   return chat;
 }

@@ -16,6 +16,8 @@ namespace moestro::router {
 
 struct PlainText {
   std::string text;
+  // A client has rendered a conversation to it: what spells a control token is that token. Else it is data.
+  bool rendered = false;
 };
 using TokenList = std::vector<int32_t>;
 // monostate: the client has set no prompt.

@@ -93,7 +93,9 @@ struct Tokenizing {
   }
   absl::StatusOr<std::vector<int32_t>> operator()(const PlainText& input) const {
     if (input.text.empty()) return absl::InvalidArgumentError(absl::StrCat(text_field, ": is empty"));
-    return EncodeText(input.text, /*plain=*/false, model, text_field, check);
+    if (!input.rendered) return EncodeText(input.text, /*plain=*/false, model, text_field, check);
+    return Encoded([&](const text::EncodeLimits& limits) { return model.text->EncodeRendered(input.text, limits); },
+                   model, text_field, check);
   }
   absl::StatusOr<std::vector<int32_t>> operator()(const TokenList& ids) const {
     if (ids.size() > model.max_context_tokens) {

@@ -68,7 +68,7 @@ text::Chat TakeChat(v1::Chat& chat) {
   return taken;
 }
 
-PlainText TakeText(std::string& text) { return {std::move(text)}; }
+PlainText TakeText(std::string& text) { return {.text = std::move(text)}; }
 
 TokenList TokensOf(const v1::TokenIds& ids) { return {ids.ids().begin(), ids.ids().end()}; }
 

@@ -76,6 +76,14 @@ absl::StatusOr<std::vector<int32_t>> ModelText::Encode(std::string_view text, bo
   return impl_->tokenizer->Encode(text, {.add_special_tokens = !plain, .parse_special_tokens = false}, limits);
 }
 
+absl::StatusOr<std::vector<int32_t>> ModelText::EncodeRendered(std::string_view text,
+                                                               const text::EncodeLimits& limits) const {
+  MOE_ASSIGN_OR_RETURN(const std::vector<int32_t> added, impl_->tokenizer->Encode("", {}));
+  MOE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, impl_->tokenizer->Encode(text, {}, limits));
+  if (!added.empty() && ids.size() > 1 && ids[0] == added[0] && ids[1] == added[0]) ids.erase(ids.begin());
+  return ids;
+}
+
 absl::StatusOr<std::vector<int32_t>> ModelText::EncodeChat(const text::Chat& chat,
                                                            const text::EncodeLimits& limits) const {
   const Encoder& encoder = !chat.tools.empty() && impl_->tool_chat ? *impl_->tool_chat : impl_->chat;

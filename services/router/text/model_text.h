@@ -47,6 +47,11 @@ class ModelText {
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool plain,
                                               const text::EncodeLimits& limits = {}) const;
 
+  // A text that a client has rendered with the model's template: what spells a control token is that token. BOS as
+  // above, unless the text begins with it.
+  absl::StatusOr<std::vector<int32_t>> EncodeRendered(std::string_view text,
+                                                      const text::EncodeLimits& limits = {}) const;
+
   // ChatEncoder::Encode; FAILED_PRECONDITION if the model has no (usable) template.
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const text::Chat& chat, const text::EncodeLimits& limits = {}) const;
 

@@ -91,14 +91,28 @@ TEST(AnthropicFieldsTest, CallsKeepTheOrderOfTheirKeys) {
   EXPECT_EQ(calls[3].arguments, "");
 }
 
+// Blocks that are left out stand before, between and behind.
+TEST(AnthropicFieldsTest, EachCallKeepsItsOwnArguments) {
+  const auto chat = ReadAnthropic(R"({"messages": [{"role": "assistant", "content": [
+      {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "z"}},
+      {"type": "tool_use", "id": "1", "name": "f", "input": {"path": "a"}},
+      {"type": "fallback"},
+      {"type": "tool_use", "id": "2", "name": "g", "input": {"path": "b"}}]}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  const auto& calls = chat->messages.at(0).tool_calls;
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0].arguments, R"({"path": "a"})");
+  EXPECT_EQ(calls[1].arguments, R"({"path": "b"})");
+}
+
 TEST(AnthropicFieldsTest, ThinkingIsOffUnlessAskedFor) {
   const std::string head = R"({"messages": [{"role": "user", "content": "x"}])";
   const auto plain = ReadAnthropic(head + "}");
   ASSERT_TRUE(plain.ok()) << plain.status();
-  EXPECT_EQ(plain->template_flags, R"({"enable_thinking":false,"thinking":false})");
+  EXPECT_EQ(plain->template_flags, R"({"enable_thinking":false, "thinking":false})");
   const auto thinks = ReadAnthropic(head + R"(, "thinking": {"type": "enabled", "budget_tokens": 1024}})");
   ASSERT_TRUE(thinks.ok()) << thinks.status();
-  EXPECT_EQ(thinks->template_flags, R"({"enable_thinking":true,"thinking":true})");
+  EXPECT_EQ(thinks->template_flags, R"({"enable_thinking":true, "thinking":true})");
 }
 
 TEST(AnthropicFieldsTest, ErrorsBeginWithThePath) {
@@ -208,7 +222,7 @@ TEST(AnthropicFieldsTest, EffortIsAVariableOfTheTemplate) {
   const auto chat =
       ReadAnthropic(R"({"messages": [{"role": "user", "content": "x"}], "output_config": {"effort": "low"}})");
   ASSERT_TRUE(chat.ok()) << chat.status();
-  EXPECT_EQ(chat->template_flags, R"({"enable_thinking":false,"reasoning_effort":"low","thinking":false})");
+  EXPECT_EQ(chat->template_flags, R"({"reasoning_effort":"low", "enable_thinking":false, "thinking":false})");
 }
 
 TEST(AnthropicFieldsTest, OnlyThoughtsMayBeCleared) {

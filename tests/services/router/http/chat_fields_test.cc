@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace moestro::router {
 namespace {
 
@@ -59,7 +61,7 @@ TEST(ChatFieldsTest, ObjectsOfClientsKeepTheOrderOfTheirKeys) {
   EXPECT_EQ(chat->messages[2].tool_calls[0].arguments, "{}");
   EXPECT_EQ(chat->messages[2].tool_calls[1].arguments, "");
   EXPECT_EQ(chat->template_flags, R"({"z": {"y": 1, "x": 12345678901234567890123}, "a": 1, )"
-                                  R"("reasoning_effort":"none", "enable_thinking":false})");
+                                  R"("reasoning_effort":"none", "enable_thinking":false, "thinking":false})");
 }
 
 ToolChoice ToolChoiceOf(const std::string& text) {
@@ -194,7 +196,15 @@ TEST(ChatFieldsTest, AllowsSomeOfTheTools) {
 TEST(ChatFieldsTest, FlagsOfTheTemplate) {
   const auto chat = ReadBody(R"({"messages": [], "chat_template_kwargs": {"a": true}, "reasoning_effort": "none"})");
   ASSERT_TRUE(chat.ok());
-  EXPECT_EQ(chat->template_flags, R"({"a": true, "reasoning_effort":"none", "enable_thinking":false})");
+  EXPECT_EQ(chat->template_flags,
+            R"({"a": true, "reasoning_effort":"none", "enable_thinking":false, "thinking":false})");
+  for (const char* off : {R"("enable_thinking": false)", R"("thinking": {"type": "disabled"})"}) {
+    EXPECT_EQ(ReadBody(absl::StrCat(R"({"messages": [], )", off, "}"))->template_flags,
+              R"({"enable_thinking":false, "thinking":false})");
+  }
+  EXPECT_EQ(ReadBody(R"({"messages": [], "thinking": {"type": "enabled"}, "chat_template_kwargs": {"thinking": 1}})")
+                ->template_flags,
+            R"({"thinking": 1, "enable_thinking":true})");
   EXPECT_EQ(ReadBody(R"({"messages": []})")->template_flags, "");
 }
 
@@ -261,6 +271,18 @@ TEST(ChatFieldsTest, CallsWithoutIdsGetThoseThatKimiWrites) {
   EXPECT_EQ(messages[5].tool_call_id, "functions.f:2");
   EXPECT_EQ(messages[6].tool_call_id, "mine");
   EXPECT_EQ(messages[7].tool_call_id, "");  // nobody called it
+}
+
+TEST(ChatFieldsTest, ResultsOfParallelCallsGoToThemInOrder) {
+  const auto chat = ReadBody(R"({"messages": [
+    {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "g"}}, {"function": {"name": "f"}}]},
+    {"role": "tool", "name": "f", "content": "1"},
+    {"role": "tool", "name": "f", "content": "2"},
+    {"role": "tool", "content": "3"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->messages[1].tool_call_id, "functions.f:0");
+  EXPECT_EQ(chat->messages[2].tool_call_id, "functions.f:2");
+  EXPECT_EQ(chat->messages[3].tool_call_id, "functions.g:1");
 }
 
 TEST(ChatFieldsTest, ARefusalIsWhatTheAssistantSaid) {

@@ -61,6 +61,15 @@ TEST(OllamaRequestTest, WithoutAMessageTheModelIsOnlyLoaded) {
   EXPECT_TRUE(Translate(OllamaForm::kGenerate, R"({"model": "m", "system": "s"})").loads_only);
 }
 
+TEST(OllamaRequestTest, IdsOfCallsAreHandedOn) {
+  EXPECT_EQ(Translate(OllamaForm::kChat, R"({"messages": [
+      {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "f"}}]},
+      {"role": "tool", "content": "3", "tool_call_id": "1"}]})")
+                .chat,
+            R"({"messages":[{"role":"assistant","content":"","tool_calls":[{"type":"function","id":"1",)"
+            R"("function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"3","tool_call_id":"1"}]})");
+}
+
 TEST(OllamaRequestTest, NamesMayHaveTheTagOfTheLatest) {
   EXPECT_TRUE(IsOllamaName("m", "m"));
   EXPECT_TRUE(IsOllamaName("m:latest", "m"));
@@ -76,6 +85,8 @@ TEST(OllamaRequestTest, ErrorsBeginWithThePath) {
         {R"({"think": "much"})", "think: "},
         {R"({"format": "yaml"})", "format: "},
         {R"({"options": {"num_predict": "x"}})", "options.num_predict: "},
+        {R"({"logprobs": true})", "logprobs: "},
+        {R"({"top_logprobs": 3})", "logprobs: "},
         {R"({"stream": 1})", "stream: "}}) {
     EXPECT_THAT(std::string(TranslateOllama(OllamaForm::kChat, body, kMostValues).status().message()),
                 StartsWith(field))

@@ -138,6 +138,25 @@ TEST(ResponsesRequestTest, CallsOfOtherKindsAreCalls) {
   EXPECT_EQ(messages[6].content, "found");
 }
 
+TEST(ResponsesRequestTest, ItemsBringTools) {
+  const auto chat = ReadResponses(R"({"tools": [{"type": "function", "name": "a"}], "input": [
+    {"type": "additional_tools", "role": "developer", "tools": [{"type": "namespace", "name": "n", "tools": [
+      {"type": "custom", "name": "exec"}, {"type": "function", "name": "wait", "parameters": {"z": 1}}]}]},
+    {"type": "tool_search_output", "tools": [{"type": "function", "name": "found", "defer_loading": true}]},
+    {"role": "user", "content": "x"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"name": "a"}}, )"
+                         R"({"type": "function", "function": {"name": "wait", "parameters": {"z": 1}}}, )"
+                         R"({"type": "function", "function": {"name": "found"}}])");
+  EXPECT_EQ(chat->messages.size(), 1u);
+}
+
+TEST(ResponsesRequestTest, VariablesOfTheTemplate) {
+  EXPECT_EQ(ReadResponses(R"({"input": "x", "reasoning": {"effort": "none"}, "chat_template_kwargs": {"z": 1}})")
+                ->template_flags,
+            R"({"z": 1, "reasoning_effort":"none", "enable_thinking":false, "thinking":false})");
+}
+
 TEST(ResponsesRequestTest, ErrorsBeginWithThePath) {
   for (const auto& [body, field] :
        {std::pair("{}", "input: "),

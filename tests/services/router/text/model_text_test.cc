@@ -54,6 +54,16 @@ std::vector<int32_t> Chat(const ModelText& text, const std::vector<text::ChatMes
   return ids.value_or(std::vector<int32_t>());
 }
 
+TEST(ModelTextTest, RenderedTextHasControlTokensAndOneBos) {
+  const auto text = Make();
+  const std::vector<int32_t> chat = Chat(*text, {{.role = "user", .content = "hi"}});
+  EXPECT_EQ(*text->EncodeRendered("<|bos|><|user|>hi<|assistant|>"), chat);
+  EXPECT_EQ(*text->EncodeRendered("<|user|>hi<|assistant|>"), chat);
+  EXPECT_THAT(*text->EncodeRendered("hi!"), ElementsAre(kBos, kHi, '!'));
+  EXPECT_THAT(*text->EncodeRendered("<|bos|><|bos|>"), ElementsAre(kBos, kBos));
+  EXPECT_TRUE(absl::IsOutOfRange(text->EncodeRendered("<|user|>hi", {.max_tokens = 2}).status()));
+}
+
 TEST(ModelTextTest, PlainTextGetsBosAndNoControlTokens) {
   const auto text = Make();
   EXPECT_THAT(*text->Encode("hi!", /*plain=*/false), ElementsAre(kBos, kHi, '!'));
