@@ -551,16 +551,16 @@ TEST_F(GgufSegment, RefusesTypesWithoutKernels) {
   GgufBuilder builder;
   AddMetadata(family, &builder);
   for (const auto& [name, tensor] : Convert(RandomCheckpoint(Spec(family), false), family.architecture)) {
-    constexpr uint32_t kQ5_1 = 7;
+    constexpr uint32_t kIq4Nl = 20;
     if (!absl::StrContains(name, "attn_q.")) {
       AddTensor(name, tensor, &builder);
     } else {
-      builder.Tensor(name, kQ5_1, {192, 384}, std::string(192 * 384 / 32 * 24, '\0'));
+      builder.Tensor(name, kIq4Nl, {192, 384}, std::string(192 * 384 / 32 * 18, '\0'));
     }
   }
   ExpectError(checkpoint::Checkpoint::Open(dir_.Write("m.gguf", builder.Build())).status(),
               absl::StatusCode::kUnimplemented,
-              {"m.gguf: tensor 'blk.0.attn_q.weight': type Q5_1 is not supported here", "Q4_K_M", "(and 1 more"});
+              {"m.gguf: tensor 'blk.0.attn_q.weight': type IQ4_NL is not supported here", "Q4_K_M", "(and 1 more"});
 }
 
 }  // namespace
