@@ -48,7 +48,8 @@ class SupervisedNode(Node):
         Path(self.run_dir, "node.env").write_text(
             f"bin={self.bin}\ninstance={self.instance}\nmodel={self.model}\ngrpc_address=127.0.0.1:{self.grpc_port}\n"
             f"http_address=127.0.0.1:{self.http_port}\n"
-            f"metrics_host=127.0.0.1\nmetrics_port={first}\nconfig={config}\n")
+            + "".join(f"metrics_{role}=127.0.0.1:{port}\n" for role, port in self.metrics_port.items())
+            + f"config={config}\n")
         with open(self.log_path("supervise"), "ab") as log:
             self.supervisor = subprocess.Popen([node_library.REPO / "deploy/supervise", self.run_dir], stdout=log,
                                                stderr=log, start_new_session=True)
