@@ -74,7 +74,8 @@ AddedTokenMatcher::Match AddedTokenMatcher::FindNext(std::string_view text, size
   return {nullptr, text.size(), text.size()};
 }
 
-void AddedTokenMatcher::Split(std::string_view text, std::vector<Segment>* segments) const {
+void AddedTokenMatcher::Split(std::string_view text, std::vector<Segment>* segments, size_t most) const {
+  size_t tokens = 0;
   size_t done = 0;  // end of the segments so far
   for (Match match = FindNext(text, 0); match.token != nullptr; match = FindNext(text, match.end)) {
     size_t begin = match.begin;
@@ -84,6 +85,7 @@ void AddedTokenMatcher::Split(std::string_view text, std::vector<Segment>* segme
     if (match.token->rstrip) end = SkipSpace(text, end);
     if (begin > done) segments->push_back({text.substr(done, begin - done), kPlainText});
     segments->push_back({text.substr(begin, end - begin), match.token->id});
+    if (++tokens > most) return;
     // The previous token may have absorbed a white-space token; the next segment starts after both.
     done = std::max(done, end);
   }

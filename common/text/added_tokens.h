@@ -32,8 +32,9 @@ class AddedTokenMatcher {
 
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
-  // Appends `text`, which must be valid UTF-8, as segments without empty plain ones.
-  void Split(std::string_view text, std::vector<Segment>* segments) const;
+  // Appends `text`, which must be valid UTF-8, as segments without empty plain ones. Stops at more than `most` tokens:
+  // a text of a client can be nothing but tokens.
+  void Split(std::string_view text, std::vector<Segment>* segments, size_t most = SIZE_MAX) const;
 
  private:
   struct Match {

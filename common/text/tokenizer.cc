@@ -228,7 +228,7 @@ absl::Status Tokenizer::EncodeRaw(std::string_view raw, const EncodeOptions& opt
   const std::string_view text = normalizer_.empty() ? raw : std::string_view(normalized);
   if (!options.parse_special_tokens) return EncodePlain(text, options.at_start, out);
   std::vector<Segment> segments;
-  normalized_matcher_.Split(text, &segments);
+  normalized_matcher_.Split(text, &segments, out.limits.max_tokens);
   for (const Segment& segment : segments) {
     if (segment.id == AddedTokenMatcher::kPlainText) {
       const bool at_start = options.at_start && segment.text.data() == text.data();
@@ -249,7 +249,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view utf8, co
   if (options.add_special_tokens) out.ids = prefix_;
   std::vector<Segment> segments;
   if (options.parse_special_tokens) {
-    raw_matcher_.Split(utf8, &segments);
+    raw_matcher_.Split(utf8, &segments, limits.max_tokens);
   } else if (!utf8.empty()) {
     segments.push_back({utf8, AddedTokenMatcher::kPlainText});
   }
@@ -261,6 +261,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view utf8, co
     } else {
       out.ids.push_back(segment.id);
     }
+    if (out.ids.size() > limits.max_tokens) return TooMany(limits.max_tokens);
   }
   if (options.add_special_tokens) out.ids.insert(out.ids.end(), suffix_.begin(), suffix_.end());
   if (out.ids.size() > limits.max_tokens) return TooMany(limits.max_tokens);

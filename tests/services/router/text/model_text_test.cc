@@ -61,7 +61,10 @@ TEST(ModelTextTest, RenderedTextHasControlTokensAndOneBos) {
   EXPECT_EQ(*text->EncodeRendered("<|user|>hi<|assistant|>"), chat);
   EXPECT_THAT(*text->EncodeRendered("hi!"), ElementsAre(kBos, kHi, '!'));
   EXPECT_THAT(*text->EncodeRendered("<|bos|><|bos|>"), ElementsAre(kBos, kBos));
+  EXPECT_EQ(text->EncodeRendered("<|user|>hi", {.max_tokens = 3})->size(), 3u);
   EXPECT_TRUE(absl::IsOutOfRange(text->EncodeRendered("<|user|>hi", {.max_tokens = 2}).status()));
+  EXPECT_EQ(text->EncodeRendered("<|user|><|user|>", {.max_tokens = 3})->size(), 3u);
+  EXPECT_TRUE(absl::IsOutOfRange(text->EncodeRendered("<|user|><|user|><|user|>", {.max_tokens = 3}).status()));
 }
 
 TEST(ModelTextTest, PlainTextGetsBosAndNoControlTokens) {
