@@ -39,11 +39,10 @@ class ValueMaker {
 
   absl::StatusOr<Value> Messages(const std::vector<ChatMessage>& messages) {
     std::vector<Value> list;
-    list.reserve(messages.size());
-    for (size_t i = 0; i < messages.size(); ++i) {
-      absl::StatusOr<Value> message = Message(messages[i]);
-      MOE_RETURN_IF_ERROR(InField(message.status(), Concat("chat.messages[", i, "]")));
-      list.push_back(*std::move(message));
+    for (const auto& [index, message] : ArrangedMessages(messages, options_.form)) {
+      absl::StatusOr<Value> value = Message(message);
+      MOE_RETURN_IF_ERROR(InField(value.status(), Concat("chat.messages[", index, "]")));
+      list.push_back(*std::move(value));
     }
     return Value::MakeList(std::move(list));
   }
@@ -172,8 +171,7 @@ class ValueMaker {
     MOE_ASSIGN_OR_RETURN(Value text,
                          Text(message.content, "content",
                               by_assistant ? ChatTemplate::Source::kAssistantContent : ChatTemplate::Source::kText));
-    const std::vector<std::string>& roles = options_.form.roles_of_parts;
-    if (std::find(roles.begin(), roles.end(), message.role) == roles.end()) return text;
+    if (std::ranges::count(options_.form.roles_of_parts, message.role) == 0) return text;
     MOE_ASSIGN_OR_RETURN(Value part, Value::MakeDict({{"type", Value("text")}, {"text", std::move(text)}}));
     return Value::MakeList({std::move(part)});
   }
@@ -216,19 +214,6 @@ class ValueMaker {
   int64_t values_left_;
 };
 
-// Messages with which the form of a template is found. The id has nine characters: some templates insist.
-constexpr char kProbingId[] = "call00001";
-const ChatMessage kProbingQuestion{.role = "user", .content = "question"};
-
-ChatMessage ProbingCall(const char* arguments) {
-  return {
-      .role = "assistant", .content = "", .tool_calls = {{.id = kProbingId, .name = "probe", .arguments = arguments}}};
-}
-
-ChatMessage ProbingResult(const std::string& content) {
-  return {.role = "tool", .content = content, .tool_call_id = kProbingId, .name = "probe"};
-}
-
 }  // namespace
 
 struct ChatTemplate::Program {
@@ -262,58 +247,12 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Chat& chat, const Options
   return jinja::Evaluator(std::move(variables), clock).Render(program_->body);
 }
 
-void ChatTemplate::FindParts(const std::string& role, const std::function<Chat(const ChatMessage&)>& chat_with,
-                             Options* options) const {
-  const std::string words = "probing words";
-  const Chat chat = chat_with({.role = role, .content = words});
-  const auto shows = [&] {
-    const absl::StatusOr<std::string> text = Render(chat, *options);
-    // A template that prints a list as it is does not read its parts.
-    const auto has = [&](const char* part) { return text->find(part) != std::string::npos; };
-    return text.ok() && has(words.c_str()) && !has("'type': 'text'") && !has(R"("type": "text")");
+MessageForm ChatTemplate::FindMessageForm(Options options) const {
+  const auto render = [&](const Chat& chat, const MessageForm& form) {
+    options.form = form;
+    return Render(chat, options);
   };
-  if (shows()) return;
-  options->form.roles_of_parts.push_back(role);
-  if (!shows()) options->form.roles_of_parts.pop_back();
-}
-
-void ChatTemplate::FindCallForm(Options* options) const {
-  const Chat chat{.messages = {kProbingQuestion, ProbingCall(R"({"key": "value"})"), ProbingResult("result")}};
-  const MessageForm before = options->form;
-  for (const auto& [as_text, is_none] :
-       {std::pair(false, false), std::pair(false, true), std::pair(true, false), std::pair(true, true)}) {
-    options->form.arguments_as_text = as_text;
-    options->form.content_is_none = is_none;
-    const absl::StatusOr<std::string> text = Render(chat, *options);
-    const auto has = [&](const char* part) { return text->find(part) != std::string::npos; };
-    if (text.ok() && has("probe") && has("key") && has("value") && !has("None")) return;
-  }
-  options->form = before;
-}
-
-MessageForm ChatTemplate::FindToolCallForm(Options options) const {
-  options.form = {};
-  FindParts(
-      "user", [](const ChatMessage& probe) { return Chat{{probe}}; }, &options);
-  FindParts(
-      "system",
-      [](const ChatMessage& probe) {
-        return Chat{{probe, kProbingQuestion}};
-      },
-      &options);
-  FindParts(
-      "assistant",
-      [](const ChatMessage& probe) {
-        return Chat{{kProbingQuestion, probe, kProbingQuestion}};
-      },
-      &options);
-  if (!takes_tool_calls()) return options.form;
-  FindCallForm(&options);
-  const auto with_result = [](const ChatMessage& probe) {
-    return Chat{{kProbingQuestion, ProbingCall("{}"), ProbingResult(probe.content)}};
-  };
-  FindParts("tool", with_result, &options);
-  return options.form;
+  return text::FindMessageForm(render, takes_tool_calls());
 }
 
 bool ChatTemplate::takes_tools() const { return program_->takes_tools; }

@@ -150,7 +150,7 @@ absl::StatusOr<std::unique_ptr<const ChatEncoder>> ChatEncoder::Create(const tex
   text::ChatTemplate::Options options;
   options.bos_token = bos_token;
   options.eos_token = eos_token;
-  options.form = parsed->FindToolCallForm(options);
+  options.form = parsed->FindMessageForm(options);
   return std::unique_ptr<const ChatEncoder>(
       new ChatEncoder(tokenizer, GuardableTokens(tokenizer), std::move(parsed), std::move(options)));
 }

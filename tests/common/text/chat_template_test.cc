@@ -97,7 +97,7 @@ TEST(ChatTemplateTest, FindsTheFormOfToolCalls) {
                            "llama3_tools.jinja", "mixtral.jinja", "dbrx.jinja"}) {
     const auto chat_template = ChatTemplate::Parse(ReadGolden(std::string("templates/") + name));
     ASSERT_TRUE(chat_template.ok()) << name << chat_template.status();
-    const MessageForm form = (*chat_template)->FindToolCallForm({.bos_token = "<s>", .eos_token = "</s>"});
+    const MessageForm form = (*chat_template)->FindMessageForm({.bos_token = "<s>", .eos_token = "</s>"});
     EXPECT_EQ(form.arguments_as_text, Contains(golden["arguments_as_text"], name)) << name;
     EXPECT_EQ(form.content_is_none, Contains(golden["content_is_none"], name)) << name;
     EXPECT_EQ((*chat_template)->takes_tools(),
@@ -177,7 +177,7 @@ TEST(ChatTemplateTest, ContentsArePartsWhereTheTemplateReadsParts) {
     const auto chat_template = ChatTemplate::Parse(test.source);
     ASSERT_TRUE(chat_template.ok()) << chat_template.status();
     ChatTemplate::Options options;
-    options.form = (*chat_template)->FindToolCallForm(options);
+    options.form = (*chat_template)->FindMessageForm(options);
     const absl::StatusOr<std::string> text = (*chat_template)->Render({.messages = kMessages}, options);
     ASSERT_TRUE(text.ok()) << text.status() << test.source;
     EXPECT_EQ(*text, test.text) << test.source;
@@ -186,7 +186,7 @@ TEST(ChatTemplateTest, ContentsArePartsWhereTheTemplateReadsParts) {
       "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.name ~ "
       "m.tool_calls[0].function.arguments }}"
       "{% elif m.role == 'tool' %}{{ m.content[0].text }}{% else %}{{ m.content }}{% endif %}{% endfor %}");
-  EXPECT_EQ((*tools)->FindToolCallForm({}).roles_of_parts, std::vector<std::string>{"tool"});
+  EXPECT_EQ((*tools)->FindMessageForm({}).roles_of_parts, std::vector<std::string>{"tool"});
 }
 
 TEST(ChatTemplateTest, OneTemplateServesManyThreads) {
