@@ -82,7 +82,7 @@ TEST_F(ModelLocationTest, AbsentModelsAreNamedWithTheirDownload) {
   ExpectError(status("org/some-model"), absl::StatusCode::kNotFound, parts);
   fs::create_directories(Hub() / "models--org--some-model/snapshots/abc");  // a download that has just begun
   ExpectError(status("org/some-model"), absl::StatusCode::kNotFound, parts);
-  for (const char* name : {"/nowhere", "some-model", "a/b/c", "org/", "../x", "org/a--b", "org/a b"}) {
+  for (const char* name : {"/nowhere", "some-model", "a/b/c", "org/", "../no-such-model", "org/a--b", "org/a b"}) {
     ExpectError(status(name), absl::StatusCode::kNotFound, {name, "no such directory"});
   }
 }

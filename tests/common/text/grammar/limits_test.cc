@@ -121,6 +121,25 @@ TEST(GrammarLimits, Edges) {
   ExpectBound(Kind::kGrammar, kMost, words, "over 524288 edges");
 }
 
+// A part of allOf is merged into a copy of the schema, which lives while the schemas inside are compiled.
+TEST(GrammarLimits, ValuesOfCopies) {
+  constexpr size_t kLevels = 16;
+  const auto copies = [](size_t values) {
+    std::string schema = R"({"const":1,"examples":[1)" + Times(",1", values) + "]}";
+    for (size_t i = 0; i < kLevels; ++i) {
+      schema = R"({"type":"object","properties":{"p":)" + schema + R"(},"required":["p"],"allOf":[{}]})";
+    }
+    return schema;
+  };
+  size_t most = 0;
+  for (size_t step = kMaxHeldValues / kLevels; step > 0; step /= 2) {
+    if (ErrorOf(Kind::kJsonSchema, copies(most + step)) == "compiles") most += step;
+  }
+  ExpectBound(Kind::kJsonSchema, most, copies, "what references, allOf and anyOf repeat is too large");
+  EXPECT_NEAR(static_cast<double>(most * kLevels), static_cast<double>(kMaxHeldValues), 3.0 * static_cast<double>(most))
+      << "the innermost copy is there three times while it is made";
+}
+
 TEST(GrammarLimits, NodesAndTheirBytes) {
   Grammar nodes;
   for (size_t i = 0; i < kMaxNodes; ++i) nodes.Bytes("");
