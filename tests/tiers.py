@@ -6,8 +6,10 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,6 +186,9 @@ def main():
                                                 ["cmake", "--build", build, "--target", *PROGRAMS]):
         sys.exit("tests/run: the programs do not compile")
 
+    # What tests leave behind goes with it. A short name: sockets lie in it, whose paths are bounded.
+    files = tempfile.mkdtemp(prefix="mt-")
+    os.environ |= {"TMPDIR": files, "TEST_TMPDIR": files}
     written = []
     if chosen:
         written.append(reports / "ctest.xml")
@@ -193,8 +198,12 @@ def main():
     if where:
         written += integration_tests(steps, build, reports, where, mark)
     print(slowest(written, 20), steps.text(), sep="\n\n")
-    succeeded = summarise(build, written)
-    sys.exit(0 if succeeded and not steps.failed else 1)
+    succeeded = summarise(build, written) and not steps.failed
+    if succeeded:
+        shutil.rmtree(files, ignore_errors=True)
+    else:
+        print(f"files of the tests: {files}")
+    sys.exit(0 if succeeded else 1)
 
 
 if __name__ == "__main__":

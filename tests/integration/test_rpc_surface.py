@@ -185,7 +185,7 @@ def test_run_directories_are_made_for_their_user_alone(bin_dir, tmp_path):
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
-def test_forced_absent_isa_is_a_start_up_error(bin_dir):
-    result = subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", "/tmp/moe-isa", "--instance", "isa"],
+def test_forced_absent_isa_is_a_start_up_error(bin_dir, tmp_path):
+    result = subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", tmp_path, "--instance", "isa"],
                             env=dict(os.environ, MOESTRO_ISA="sse1"), capture_output=True, text=True, timeout=30)
     assert result.returncode == 2 and "sse1" in result.stderr
