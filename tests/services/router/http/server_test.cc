@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/udp.hpp>
 #include <boost/asio/read.hpp>
 #include <future>
 #include <list>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "services/router/access/retry_after.h"
@@ -22,9 +24,22 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 namespace asio = boost::asio;
 
+// Of this machine in its network, or null. Nothing is sent.
+std::optional<asio::ip::address> NetworkAddress() {
+  asio::io_context context;
+  asio::ip::udp::socket socket(context, asio::ip::udp::v4());
+  boost::system::error_code error;
+  socket.connect({asio::ip::make_address("203.0.113.1"), 9}, error);
+  if (error) return std::nullopt;
+  const asio::ip::address address = socket.local_endpoint().address();
+  return address.is_loopback() ? std::nullopt : std::optional(address);
+}
+
 class Client {
  public:
-  explicit Client(int port) { socket_.connect({asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(port)}); }
+  explicit Client(int port, const asio::ip::address& address = asio::ip::make_address("127.0.0.1")) {
+    socket_.connect({address, static_cast<uint16_t>(port)});
+  }
   void Send(const std::string& text) {
     boost::system::error_code ignored;
     asio::write(socket_, asio::buffer(text), ignored);
@@ -50,7 +65,7 @@ class HttpServerTest : public ::testing::Test {
   HttpServerTest() { spdlog::set_level(spdlog::level::off); }
 
   void Start(HttpOptions options = {}) {
-    options.address = "127.0.0.1:0";
+    if (options.address.empty()) options.address = "127.0.0.1:0";
     server_ = std::make_unique<HttpServer>(options, clients_, registry_);
     Endpoints endpoints;
     endpoints.Add({.method = "POST", .path = "/echo", .handle = [](HttpRequest& request, Response& response) {
@@ -228,6 +243,25 @@ TEST_F(HttpServerTest, AFullHouseClosesTheLongestUnused) {
   EXPECT_EQ(first.ReadAll(), "") << "the third has work";
   go_.set_value();
   EXPECT_THAT(third.ReadUntil("0\r\n\r\n"), EndsWith("0\r\n\r\n"));
+}
+
+// A quarter of eight. Connections of this machine itself do not count.
+TEST_F(HttpServerTest, AnAddressOfTheNetworkHasItsShareOnly) {
+  const std::optional<asio::ip::address> address = NetworkAddress();
+  if (!address) GTEST_SKIP() << "this machine has no network";
+  Start({.address = "0.0.0.0:0", .connections = 8});
+  constexpr char kEcho[] = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi";
+  const auto is_served = [&](Client& client) {
+    client.Send(kEcho);
+    return client.ReadUntil("hi").starts_with("HTTP/1.1 200");
+  };
+  std::list<Client> local, far;
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(is_served(local.emplace_back(server_->port())));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(is_served(far.emplace_back(server_->port(), *address))) << i;
+  EXPECT_EQ(far.front().ReadAll(), "") << "the third takes the place of the first";
+  far.pop_front();
+  for (Client& client : far) EXPECT_TRUE(is_served(client));
+  for (Client& client : local) EXPECT_TRUE(is_served(client));
 }
 
 TEST_F(HttpServerTest, ConnectionsWithWorkAreBounded) {
