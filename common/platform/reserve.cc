@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 #include "common/base/mutex.h"
+#include "common/platform/cgroup_cpu.h"
 #include "common/platform/worker_pool.h"
 
 namespace moestro {
@@ -76,7 +77,7 @@ absl::Status ErrorFor(int error) {
 absl::Status ReserveMemory(int fd, uint8_t* data, int64_t bytes, const ReserveOptions& options) {
   const std::vector<ReservedPiece> pieces = MakePieces(bytes, options.stretches);
   const auto count = static_cast<int64_t>(pieces.size());
-  const int64_t threads = options.threads > 0 ? options.threads : static_cast<int64_t>(AllowedCpus().size());
+  const int64_t threads = options.threads > 0 ? options.threads : int64_t{UsableCpus()};
   WorkerPool pool(static_cast<int>(std::clamp<int64_t>(threads, 1, std::max<int64_t>(1, count))));
   std::vector<const NumaDomain*> current(static_cast<size_t>(pool.threads()));  // by worker
   std::atomic<int64_t> done{0};

@@ -95,6 +95,7 @@ struct WorkerPool::State {
   bool may_spin = false;
   int own_workers = 1;
   int worker_count = 1;
+  int most_active = 1;
   std::vector<int> caller_cpus;  // empty: not pinned
   std::vector<std::thread> threads;
 
@@ -167,10 +168,11 @@ WorkerPool::WorkerPool(const Options& options) : state_(std::make_unique<State>(
   State& state = *state_;
   state.own_workers = options.threads;
   state.worker_count = options.threads + static_cast<int>(options.lent_cpus.size());
+  state.most_active = state.worker_count;
   state.may_spin = AllowedCpus().size() + options.lent_cpus.size() > 1;
   state.queues = std::vector<Queue>(static_cast<size_t>(options.domains));
   for (int domain = 0; domain < options.domains; ++domain) state.queues[static_cast<size_t>(domain)].domain = domain;
-  SetActiveThreads(options.threads);
+  Activate(options.threads);
 
   std::vector<std::vector<int>> own_cpus(state.queues.size());
   if (options.pin && options.domains > 1) own_cpus = DomainCpus(ReadNumaNodes(), 0, options.threads, options.domains);
@@ -201,7 +203,7 @@ WorkerPool::~WorkerPool() { EndThreads(); }
 
 void WorkerPool::EndThreads() {
   state_->stop.store(true, std::memory_order_release);
-  SetActiveThreads(threads());  // wakes parked workers
+  Activate(threads());  // wakes parked workers
   state_->published_run.fetch_add(1, std::memory_order_release);
   state_->published_run.notify_all();
   for (std::thread& thread : state_->threads) thread.join();
@@ -215,6 +217,13 @@ int WorkerPool::DomainOf(int worker) const { return worker % domains(); }
 
 void WorkerPool::SetActiveThreads(int count) {
   MOE_CHECK(count >= domains() && count <= threads());
+  const int allowed = std::max(domains(), std::min(count, state_->most_active));
+  if (allowed != active_threads()) Activate(allowed);
+}
+
+void WorkerPool::LimitActiveThreads(int most) { state_->most_active = most; }
+
+void WorkerPool::Activate(int count) {
   State& state = *state_;
   state.shared.share_divisor.store(static_cast<uint32_t>(kShareDivisor * count), std::memory_order_relaxed);
   for (Queue& queue : state.queues) {

@@ -38,6 +38,9 @@ class WorkerPool {
   // From the next run, workers 0..count-1 take part and the others sleep. domains() <= count <= threads(); initially
   // own_threads(). Not during a run.
   void SetActiveThreads(int count);
+  // From the next SetActiveThreads, no more than this take part, whatever it asks for, but one of each domain at least.
+  // Initially all.
+  void LimitActiveThreads(int most);
   int active_threads() const;
 
   // Calls work(index, worker) once for every index in [0, count), worker in [0, active_threads()); returns when all are
@@ -57,6 +60,7 @@ class WorkerPool {
   [[nodiscard]] ScopedAffinity PinCaller() const;
 
  private:
+  void Activate(int count);
   void EndThreads();
 
   struct State;

@@ -88,7 +88,8 @@ absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole rol
 }
 
 void AddCpuOptions(FlagSet& flags, CpuOptions& options) {
-  flags.Add("--threads", options.threads, "Worker threads; 0: one per CPU that the process may use");
+  flags.Add("--threads", options.threads,
+            "Worker threads; 0: one per CPU that the process may use, as far as a quota of CPU time allows");
   flags.Add("--numa-domains", options.numa_domains,
             "Parts of the machine that compute on separate weights; 0: one per NUMA node. The same for all "
             "roles of a node; more domains than NUMA nodes split the CPUs evenly. Does not affect results");

@@ -30,7 +30,7 @@ void AddCpuShare(FlagSet& flags, CpuRole role, CpuShare& share);
 absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole role);
 
 struct CpuOptions {
-  int threads = 0;       // 0 = one per CPU that the process may use
+  int threads = 0;       // 0 = one per CPU that the process may use; SharedCores keeps them within a quota
   int numa_domains = 0;  // 0 = one per NUMA node of these CPUs, at most one per thread
 };
 

@@ -115,8 +115,8 @@ class DecodeServer {
     StartWorkers();
     MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::DecodeService::service_full_name(), &rpc_}}));
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
-    MOE_ASSIGN_OR_RETURN(cores_,
-                         SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kDecode, *workers_));
+    MOE_ASSIGN_OR_RETURN(cores_, SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kDecode, *workers_,
+                                                   {.follow_quota = config_.cpu.threads == 0}));
     loop_options_.cores = cores_.get();
     MOE_RETURN_IF_ERROR(BuildRecorder());
     MOE_ASSIGN_OR_RETURN(
@@ -137,6 +137,10 @@ class DecodeServer {
         "(weights placed for {}), mode {}, batch up to {}",
         kernels_.isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
         weights_->numa_domains(), WordOf(kModeWords, config_.mode), limits_.max_batch);
+    if (cores_->quota()) {
+      LogInfo("{} allows {} CPUs: {} threads compute at a time", cores_->quota()->file, cores_->quota()->cpus,
+              ThreadsOf(*cores_->quota()));
+    }
     const absl::Status ended = server_.Tick(kTick, [this] { return Tick(); });
     server_.Drain(ended.ok() ? server_.drain_time() : RoleServer::kFailureGrace);
     return ended;

@@ -60,6 +60,10 @@ class PrefillServer {
         "placed for {}), chunks of {} tokens, MLA form {}",
         kernels_.isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
         weights_->numa_domains(), config_.chunk_tokens, WordOf(kMlaFormWords, config_.mla_form.choice));
+    if (cores_->quota()) {
+      LogInfo("{} allows {} CPUs: {} threads compute at a time", cores_->quota()->file, cores_->quota()->cpus,
+              ThreadsOf(*cores_->quota()));
+    }
     const absl::Status ended = server_.Tick(kTick, [this] { return Tick(); });
     server_.Drain(ended.ok() ? server_.drain_time() : RoleServer::kFailureGrace);
     return ended;
@@ -76,8 +80,8 @@ class PrefillServer {
   }
 
   absl::Status BuildRunner() {
-    MOE_ASSIGN_OR_RETURN(cores_,
-                         SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kPrefill, *workers_));
+    MOE_ASSIGN_OR_RETURN(cores_, SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kPrefill,
+                                                   *workers_, {.follow_quota = config_.cpu.threads == 0}));
     model::Engine::Options options;
     options.max_rows = config_.chunk_tokens;
     MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, kernels_, *workers_, options));

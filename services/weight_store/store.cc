@@ -10,6 +10,7 @@
 #include "common/checkpoint/inventory.h"
 #include "common/checkpoint/texts.h"
 #include "common/platform/bandwidth.h"
+#include "common/platform/cgroup_cpu.h"
 #include "common/platform/instance.h"
 #include "common/platform/numa.h"
 #include "common/platform/shared_memory.h"
@@ -145,7 +146,7 @@ absl::Status WeightStore::Load(LoadState& state, absl::FunctionRef<absl::Status(
 }
 
 absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::FunctionRef<absl::Status()> interrupted) {
-  const int threads = config_.threads > 0 ? config_.threads : static_cast<int>(AllowedCpus().size());
+  const int threads = config_.threads > 0 ? config_.threads : UsableCpus();
   const std::string name = WeightSegmentName(config_.node.instance, checkpoint_.fingerprint(), generation);
   LogInfo("reserving {:.2f} GiB of shared memory, {}", static_cast<double>(segment_bytes()) / kGib, name);
   weights::SegmentMemoryOptions memory;

@@ -23,8 +23,8 @@
 #include "common/checkpoint/segment_plan.h"
 #include "common/checkpoint/texts.h"
 #include "common/platform/bandwidth.h"
+#include "common/platform/cgroup_cpu.h"
 #include "common/platform/instance.h"
-#include "common/platform/numa.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
 #include "common/roofline/shapes.h"
@@ -139,7 +139,7 @@ struct Rates {
 
 absl::StatusOr<Rates> FindRates(DType linear, const InspectOptions& options) {
   Rates rates{options.memory_bytes_per_second, options.operations_per_second};
-  const int threads = static_cast<int>(AllowedCpus().size());
+  const int threads = UsableCpus();
   if (rates.bytes == 0) {
     MOE_ASSIGN_OR_RETURN(const double copy, MeasureCopyBandwidth(threads));
     rates.bytes = 2 * copy;

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/platform/cgroup_cpu.h"
 
 namespace moestro::router {
 namespace {
@@ -26,7 +26,7 @@ void SetScheduling(int policy, int priority) {
 
 }  // namespace
 
-int TextTurns::OfMachine() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency() / 4)); }
+int TextTurns::OfMachine() { return std::max(1, UsableCpus() / 4); }
 
 TextTurns::Turn::Turn(TextTurns& turns, size_t line)
     : turns_(&turns), line_(line), policy_(line == kLarge ? sched_getscheduler(0) : SCHED_OTHER) {

@@ -2,12 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "common/platform/process_memory.h"
+#include "tests/common/platform/cgroup_tree.h"
 
 namespace moestro {
 namespace {
@@ -16,27 +13,9 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kGib = int64_t{1} << 30;
 
-// A tree of the files that a process reads.
-class CgroupMemoryTest : public ::testing::Test {
+class CgroupMemoryTest : public testing::CgroupTree {
  protected:
-  CgroupMemoryTest() : root_(::testing::TempDir() + "cgroup-" + std::to_string(getpid())) {
-    Write("/proc/meminfo", "MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\n");
-  }
-  ~CgroupMemoryTest() override { std::filesystem::remove_all(root_); }
-
-  void Write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text;
-  }
-
-  void MakeVersion2(const std::string& group) {
-    Write("/proc/self/cgroup", "0::" + group + "\n");
-    Write("/proc/self/mountinfo",
-          "23 1 0:22 / /proc rw shared:5 - proc proc rw\n"
-          "31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n");
-  }
-
-  const std::string root_;
+  CgroupMemoryTest() { Write("/proc/meminfo", "MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\n"); }
 };
 
 TEST_F(CgroupMemoryTest, WithoutGroupsTheMachineCounts) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/common/platform/cgroup_tree.h"
 #include "tests/common/platform/child_process.h"
 
 namespace moestro {
@@ -14,12 +15,12 @@ namespace {
 using moestro::testing::ChildProcess;
 using Role = SharedCores::Role;
 
-class SharedCoresTest : public ::testing::Test {
+class SharedCoresTest : public testing::CgroupTree {
  protected:
   ~SharedCoresTest() override { unlink(path_.c_str()); }
 
   std::unique_ptr<SharedCores> Open(Role role, WorkerPool& pool) const {
-    return SharedCores::Open(path_, role, pool).value();
+    return SharedCores::Open(path_, role, pool, {.cgroup_root = root_}).value();
   }
 
   const std::string path_ = ::testing::TempDir() + "shared-cores-" + std::to_string(getpid()) + ".lock";
@@ -71,6 +72,62 @@ TEST_F(SharedCoresTest, MeasuresWithItsOwnCoresAndWithAll) {
   EXPECT_EQ(decode->Measure([](bool) { return absl::InternalError("NaN"); }), absl::InternalError("NaN"));
 }
 
+// Four CPUs of which a group may use half of the time.
+TEST_F(SharedCoresTest, AQuotaBoundsTheWorkers) {
+  MakeVersion2("/node");
+  Write("/sys/fs/cgroup/node/cpu.max", "300000 100000\n");
+  const std::vector<int> lent(2, cpu_);
+  WorkerPool decode_pool({.threads = 2, .lent_cpus = lent}), prefill_pool({.threads = 2, .lent_cpus = lent});
+  const auto decode = Open(Role::kDecode, decode_pool), prefill = Open(Role::kPrefill, prefill_pool);
+  EXPECT_EQ(decode->quota()->cpus, 3);
+  decode->Begin();
+  EXPECT_EQ(decode->Follow(), 3) << "prefill computes nothing";
+  prefill->Begin();
+  EXPECT_EQ(decode->Follow(), 2) << "and one of the three for prefill";
+  EXPECT_EQ(prefill->Follow(), 1);
+  EXPECT_EQ(prefill_pool.active_threads(), 1);
+  std::vector<std::pair<bool, int>> calls;
+  decode->End();
+  EXPECT_TRUE(prefill
+                  ->Measure([&](bool alone) {
+                    calls.emplace_back(alone, prefill_pool.active_threads());
+                    return absl::OkStatus();
+                  })
+                  .ok());
+  EXPECT_EQ(calls, (std::vector<std::pair<bool, int>>{{false, 1}, {true, 3}}));
+
+  Write("/sys/fs/cgroup/node/cpu.max", "50000 100000\n");
+  decode->ReadQuota();
+  EXPECT_EQ(decode->Follow(), 1) << "half a CPU";
+  Write("/sys/fs/cgroup/node/cpu.max", "max 100000\n");
+  decode->ReadQuota();
+  EXPECT_EQ(decode->Follow(), 4);
+}
+
+TEST_F(SharedCoresTest, RolesInGroupsOfTheirOwnShareNoQuota) {
+  const std::vector<int> lent(2, cpu_);
+  WorkerPool decode_pool({.threads = 2, .lent_cpus = lent}), prefill_pool({.threads = 2, .lent_cpus = lent});
+  MakeVersion2("/decode");
+  Write("/sys/fs/cgroup/decode/cpu.max", "200000 100000\n");
+  const auto decode = Open(Role::kDecode, decode_pool);
+  MakeVersion2("/prefill");
+  Write("/sys/fs/cgroup/prefill/cpu.max", "200000 100000\n");
+  const auto prefill = Open(Role::kPrefill, prefill_pool);
+  decode->Begin();
+  prefill->Begin();
+  EXPECT_EQ(decode->Follow(), 2);
+  EXPECT_EQ(prefill->Follow(), 2);
+}
+
+TEST_F(SharedCoresTest, AChosenNumberOfThreadsIsKept) {
+  MakeVersion2("/node");
+  Write("/sys/fs/cgroup/node/cpu.max", "100000 100000\n");
+  WorkerPool pool(3);
+  const auto decode =
+      SharedCores::Open(path_, Role::kDecode, pool, {.follow_quota = false, .cgroup_root = root_}).value();
+  EXPECT_EQ(decode->Follow(), 3);
+}
+
 TEST_F(SharedCoresTest, MeasurementsTakeTurns) {
   WorkerPool decode_pool(1), prefill_pool(1);
   const auto decode = Open(Role::kDecode, decode_pool), prefill = Open(Role::kPrefill, prefill_pool);
@@ -108,7 +165,8 @@ TEST_F(SharedCoresTest, ADeadRoleComputesNothing) {
 
 TEST_F(SharedCoresTest, AFileThatCannotBeMade) {
   WorkerPool pool(1);
-  EXPECT_TRUE(absl::IsInvalidArgument(SharedCores::Open("/no/such/folder/cores.lock", Role::kDecode, pool).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(SharedCores::Open("/no/such/folder/cores.lock", Role::kDecode, pool, {}).status()));
 }
 
 }  // namespace

@@ -248,6 +248,22 @@ TEST_P(WorkerPoolShapes, AnyNumberOfActiveWorkersBetweenRuns) {
   EXPECT_EQ(strangers.load(), 0);
 }
 
+TEST(WorkerPoolLending, ALimitHoldsUntilItIsLifted) {
+  WorkerPool pool({.threads = 4, .domains = 2});
+  pool.LimitActiveThreads(3);
+  EXPECT_EQ(pool.active_threads(), 4) << "until the next choice";
+  pool.SetActiveThreads(4);
+  EXPECT_EQ(pool.active_threads(), 3);
+  pool.SetActiveThreads(2);
+  EXPECT_EQ(pool.active_threads(), 2);
+  pool.LimitActiveThreads(1);
+  pool.SetActiveThreads(4);
+  EXPECT_EQ(pool.active_threads(), 2) << "one of each domain";
+  pool.LimitActiveThreads(100);
+  pool.SetActiveThreads(4);
+  EXPECT_EQ(pool.active_threads(), 4);
+}
+
 TEST(WorkerPoolLending, ParkedWorkersUseNoTime) {
   WorkerPool pool({.threads = 1, .domains = 1, .pin = true, .lent_cpus = AllowedCpus()});
   pool.SetActiveThreads(pool.threads());
