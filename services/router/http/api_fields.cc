@@ -23,6 +23,11 @@ constexpr char kNotStored[] = "answers are not stored here: send the whole conve
 constexpr char kNoWeb[] = "this server does not search: offer a search of your own in tools";
 constexpr char kNoModeration[] = "this server does not judge texts: leave the field out";
 constexpr char kNoEditing[] = "conversations are not shortened here: send what the model is to read";
+constexpr char kBindOtherwise[] = "bind the answer with response_format, grammar or regex";
+constexpr char kRankAnswers[] = "ask for n answers with logprobs, and take the best";
+constexpr char kScoreOrTokenize[] =
+    "POST /v1/completions with echo and logprobs scores a prompt, POST /tokenize has ids";
+constexpr char kSamplers[] = "tokens are drawn by temperature, top_k, top_p, min_p and the penalties: leave it out";
 constexpr char kFunctionsOnly[] = "this server runs no tools: offer a function, which the client runs";
 constexpr char kSchemaTools[] = "this server runs no tools: offer one with an input_schema, which the client runs";
 // Kinds of elements that are read. All others are refused with what they hold.
@@ -30,6 +35,7 @@ constexpr char kFunction[] = R"(["function"])";
 constexpr char kToolItems[] = R"(["function", "namespace"])";
 constexpr char kChoices[] = R"(["function", "allowed_tools", "auto", "none", "required", "any", "tool"])";
 constexpr char kTextBlock[] = R"(["text"])";
+constexpr char kOff[] = "[false, 0]";
 // Offers that a model need not take up: clients send tools which others run beside their own.
 constexpr char kAnyOther[] = R"(["*"])";
 // What others' tools have left in a conversation. The assistant's words about it are there, too.
@@ -410,6 +416,53 @@ constexpr ApiField kMessagesFields[] = {
     {"workspace_id", kNoEffect},
 };
 
+// Of vLLM, SGLang, llama-server and others: what they would do and this server does not. Those that are honoured here
+// are in the README.
+constexpr ApiField kFieldsOfOtherServers[] = {
+    {"allowed_token_ids", kRefused, "[]", kBindOtherwise},
+    {"bad_words", kRefused, "[]", kBindOtherwise},
+    {"best_of", kRefused, "[1]", kRankAnswers},
+    {"chat_template", kRefused, "[]", "chats have the model's own: render yours, and send the text to /v1/completions"},
+    {"custom_logit_processor", kRefused, "[]", kSamplers},
+    {"disable_additional_properties", kRefused, kOff, kBindOtherwise},
+    {"disable_any_whitespace", kRefused, kOff, kBindOtherwise},
+    {"documents", kRefused, "[]", "put their texts into the messages"},
+    {"dry_multiplier", kRefused, kOff, kSamplers},
+    {"dynatemp_range", kRefused, kOff, kSamplers},
+    {"echo", kRefused, kOff, "POST /v1/completions has it"},
+    {"grammar_lazy", kRefused, kOff, kBindOtherwise},
+    {"guided_decoding.disable_additional_properties", kRefused, kOff, kBindOtherwise},
+    {"guided_decoding.disable_any_whitespace", kRefused, kOff, kBindOtherwise},
+    {"guided_decoding.structural_tag", kRefused, "[]", kBindOtherwise},
+    {"guided_decoding.whitespace_pattern", kRefused, "[]", kBindOtherwise},
+    {"guided_whitespace_pattern", kRefused, "[]", kBindOtherwise},
+    {"logits_processors", kRefused, "[]", kSamplers},
+    {"lora_path", kRefused, "[]", "one model is served, without adapters: leave it out"},
+    {"mirostat", kRefused, kOff, kSamplers},
+    {"mirostat_mode", kRefused, kOff, kSamplers},
+    {"no_repeat_ngram_size", kRefused, kOff, kSamplers},
+    {"prompt_logprobs", kRefused, "[false]", kScoreOrTokenize},
+    {"return_hidden_states", kRefused, kOff, "answers have texts and log-probabilities: leave it out"},
+    {"return_token_ids", kRefused, kOff, kScoreOrTokenize},
+    {"return_tokens_as_token_ids", kRefused, kOff, kScoreOrTokenize},
+    {"separate_reasoning", kRefused, "[true]", "reasoning has a field of its own: leave it out"},
+    {"stop_regex", kRefused, "[]", "send the texts themselves in stop"},
+    {"structural_tag", kRefused, "[]", kBindOtherwise},
+    {"structured_outputs.disable_additional_properties", kRefused, kOff, kBindOtherwise},
+    {"structured_outputs.disable_any_whitespace", kRefused, kOff, kBindOtherwise},
+    {"structured_outputs.structural_tag", kRefused, "[]", kBindOtherwise},
+    {"structured_outputs.whitespace_pattern", kRefused, "[]", kBindOtherwise},
+    {"tfs_z", kRefused, "[1]", kSamplers},
+    {"top_a", kRefused, kOff, kSamplers},
+    {"top_n_sigma", kRefused, "[-1, 0]", kSamplers},
+    {"truncate_prompt_tokens", kRefused, "[]", kNoEditing},
+    {"typical_p", kRefused, "[1]", kSamplers},
+    {"typ_p", kRefused, "[1]", kSamplers},
+    {"use_beam_search", kRefused, kOff, kRankAnswers},
+    {"whitespace_pattern", kRefused, "[]", kBindOtherwise},
+    {"xtc_probability", kRefused, kOff, kSamplers},
+};
+
 bool AsksForNothing(const json& value, const json& harmless) {
   const auto known = [&](const json& one) { return one == "" || std::ranges::find(harmless, one) != harmless.end(); };
   return value.is_array() ? std::ranges::all_of(value, known) : known(value);
@@ -451,6 +504,8 @@ std::span<const ApiField> FieldsOf(Api api) {
   return {};
 }
 
+std::span<const ApiField> FieldsOfOtherServers() { return kFieldsOfOtherServers; }
+
 bool IsLeftOut(Api api, std::string_view path, const std::string& type) {
   struct Kinds {
     std::set<std::string> read, left_out;
@@ -475,15 +530,22 @@ bool IsLeftOut(Api api, std::string_view path, const std::string& type) {
 }
 
 void RefuseFields(Api api, text::JsonFields& fields) {
-  for (const ApiField& field : FieldsOf(api)) {
-    if (field.use != kRefused) continue;
-    const json harmless = json::parse(field.harmless);
+  const auto refuse = [&](const ApiField& field) {
+    json harmless;  // parsed where a request has the field
     AtPath(fields, field.path, [&](text::JsonFields& owner, const char* name) {
+      if (harmless.is_null()) harmless = json::parse(field.harmless);
       const json& value = owner.object()[name];
       if (AsksForNothing(value, harmless)) return;
       if (value.is_string() && IsLeftOut(api, field.path, value.get_ref<const std::string&>())) return;
       owner.Unsupported(name, absl::StrCat(Shown(value), " is not supported: ", field.remedy));
     });
+  };
+  for (const ApiField& field : FieldsOf(api)) {
+    if (field.use == kRefused) refuse(field);
+  }
+  for (const ApiField& field : kFieldsOfOtherServers) {
+    const auto is_same = [&](const ApiField& own) { return std::string_view(own.path) == field.path; };
+    if (std::ranges::none_of(FieldsOf(api), is_same)) refuse(field);
   }
 }
 

@@ -273,6 +273,12 @@ absl::StatusOr<text::Chat> ReadChat(const json& request, std::string_view body) 
   absl::Status status;
   JsonFields fields(request, "", &status);
   RefuseFields(Api::kChat, fields);
+  // vLLM's clients send it beside continue_final_message.
+  if (!fields.BoolOr("add_generation_prompt", true) && !fields.BoolOr("continue_final_message", false)) {
+    fields.Unsupported(
+        "add_generation_prompt",
+        "false is supported with continue_final_message: true only, which goes on with the last message");
+  }
   text::Chat chat;
   if (!fields.Has("messages")) fields.Fail("messages", "missing");
   const std::vector<std::string_view> written = text::RawElements(text::RawField(body, "messages"));

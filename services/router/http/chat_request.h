@@ -36,6 +36,7 @@ struct ChatRequest {
   bool logprobs = false;
   std::string tools = {};  // JSON text of those that the model may call; empty: none
   ToolOrigins origins = {};
+  bool shows_reasoning = true;
   bool several_calls = true;      // false: the client gets the first only
   bool as_function_call = false;  // the answer has a call in the form before tools
   bool lost_tags = true;          // calls count without their tags: no grammar binds them

@@ -151,14 +151,17 @@ absl::Status InWordsOf(Api api, const absl::Status& status) {
       {Api::kChat, "chat", "messages"},
       {Api::kChat, "token_ids", "messages"},
       {Api::kChat, "input", "messages"},
+      {Api::kChat, "cache_scope", "cache_salt"},
       {Api::kCompletions, "token_ids", "prompt"},
       {Api::kCompletions, "input", "prompt"},
       {Api::kCompletions, "text", "prompt"},
+      {Api::kCompletions, "cache_scope", "cache_salt"},
       {Api::kResponses, "chat.template_flags", "reasoning"},
       {Api::kResponses, "chat.tools", "tools"},
       {Api::kResponses, "chat", "input"},
       {Api::kResponses, "messages", "input"},
       {Api::kResponses, "token_ids", "input"},
+      {Api::kResponses, "cache_scope", "cache_salt"},
       {Api::kMessages, "chat.template_flags", "thinking"},
       {Api::kMessages, "chat.messages", "messages"},
       {Api::kMessages, "chat.tools", "tools"},
@@ -166,6 +169,7 @@ absl::Status InWordsOf(Api api, const absl::Status& status) {
       {Api::kMessages, "token_ids", "messages"},
       {Api::kMessages, "input", "messages"},
       {Api::kMessages, "stop", "stop_sequences"},
+      {Api::kMessages, "cache_scope", "cache_salt"},
   };
   const std::string_view message(status.message().data(), status.message().size());
   const std::string_view field = FieldOf(message);

@@ -141,6 +141,12 @@ TEST(ChatFieldsTest, ToolsOfOthersStandBesideFunctions) {
               StartsWith("tool_choice.tools: "));
 }
 
+TEST(ChatFieldsTest, AnAnswerBeginsBehindItsOpening) {
+  EXPECT_THAT(BodyError(R"({"messages": [], "add_generation_prompt": false})"), StartsWith("add_generation_prompt: "));
+  EXPECT_TRUE(ReadBody(R"({"messages": [], "add_generation_prompt": true})").ok());
+  EXPECT_TRUE(ReadBody(R"({"messages": [], "add_generation_prompt": false, "continue_final_message": true})").ok());
+}
+
 TEST(ChatFieldsTest, FunctionsMayHaveTheFormOfResponses) {
   const auto chat =
       ReadBody(R"({"messages": [], "tools": [{"type": "function", "name": "f", "parameters": {"z": 1}}]})");

@@ -104,6 +104,7 @@ TEST(HttpErrorsTest, EachApiHasNamesOfItsOwn) {
   EXPECT_EQ(words(Api::kCompletions, "token_ids.ids: x"), "prompt: x");
   EXPECT_EQ(words(Api::kMessages, "stop: a text is empty"), "stop_sequences: a text is empty");
   EXPECT_EQ(words(Api::kMessages, "stop_token_ids: x"), "stop_token_ids: x");
+  EXPECT_EQ(words(Api::kChat, "cache_scope: x"), "cache_salt: x");
   EXPECT_EQ(words(Api::kMessages, "no field"), "no field");
   const absl::Status over = InWordsOf(Api::kCompletions, OverContextError("input", {.tokens = 9, .context = 8}));
   EXPECT_EQ(ErrorOf(over)["code"], "context_length_exceeded");
