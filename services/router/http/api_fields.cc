@@ -32,8 +32,10 @@ constexpr char kFunctionsOnly[] = "this server runs no tools: offer a function, 
 constexpr char kSchemaTools[] = "this server runs no tools: offer one with an input_schema, which the client runs";
 // Kinds of elements that are read. All others are refused with what they hold.
 constexpr char kFunction[] = R"(["function"])";
-constexpr char kToolItems[] = R"(["function", "namespace"])";
+constexpr char kToolItems[] = R"(["function", "custom", "namespace"])";
+constexpr char kToolsOfNamespace[] = R"(["function", "custom"])";
 constexpr char kChoices[] = R"(["function", "allowed_tools", "auto", "none", "required", "any", "tool"])";
+constexpr char kToolChoices[] = R"(["function", "custom", "allowed_tools", "auto", "none", "required", "any", "tool"])";
 constexpr char kTextBlock[] = R"(["text"])";
 constexpr char kOff[] = "[false, 0]";
 // Offers that a model need not take up: clients send tools which others run beside their own.
@@ -72,7 +74,9 @@ constexpr ApiField kChatFields[] = {
     {"messages[].content[].prompt_cache_breakpoint", kNoEffect},
     {"messages[].content[].refusal", kHonoured},
     {"messages[].content[].text", kHonoured},
-    {"messages[].content[].type", kRefused, R"(["text", "refusal", "input_text", "output_text", "file"])", kTextOnly},
+    {"messages[].content[].type", kRefused,
+     R"(["text", "refusal", "input_text", "output_text", "file", "thinking", "redacted_thinking", "reasoning"])",
+     kTextOnly},
     {"messages[].function_call", kHonoured},
     {"messages[].function_call.arguments", kHonoured},
     {"messages[].function_call.name", kHonoured},
@@ -195,7 +199,9 @@ constexpr ApiField kResponsesFields[] = {
     {"input[].content[].refusal", kHonoured},
     {"input[].content[].text", kHonoured},
     {"input[].content[].type", kRefused,
-     R"(["input_text", "output_text", "refusal", "reasoning_text", "text", "input_file"])", kTextOnly},
+     R"(["input_text", "output_text", "refusal", "reasoning_text", "text", "input_file", "thinking",
+         "redacted_thinking", "reasoning"])",
+     kTextOnly},
     {"input[].encrypted_content", kNoEffect},  // the reasoning is in content as it is
     {"input[].environment", kNoEffect},
     {"input[].error", kNoEffect},  // what it wrote says it
@@ -266,12 +272,16 @@ constexpr ApiField kResponsesFields[] = {
     {"tool_choice.mode", kHonoured},
     {"tool_choice.name", kHonoured},
     {"tool_choice.tools", kHonoured},
-    {"tool_choice.type", kRefused, kChoices, kFunctionsOnly},
+    {"tool_choice.type", kRefused, kToolChoices, kFunctionsOnly},
     {"tools", kHonoured},
     {"tools[].allowed_callers", kNoEffect},  // of programs that the server runs
     {"tools[].async", kNoEffect},
     {"tools[].defer_loading", kHonoured},
     {"tools[].description", kHonoured},
+    {"tools[].format", kHonoured},
+    {"tools[].format.definition", kHonoured},
+    {"tools[].format.syntax", kHonoured},
+    {"tools[].format.type", kHonoured},
     {"tools[].name", kHonoured},
     {"tools[].output_schema", kNoEffect},  // templates have no place for it
     {"tools[].parameters", kHonoured},
@@ -281,11 +291,15 @@ constexpr ApiField kResponsesFields[] = {
     {"tools[].tools[].async", kNoEffect},
     {"tools[].tools[].defer_loading", kHonoured},
     {"tools[].tools[].description", kHonoured},
+    {"tools[].tools[].format", kHonoured},
+    {"tools[].tools[].format.definition", kHonoured},
+    {"tools[].tools[].format.syntax", kHonoured},
+    {"tools[].tools[].format.type", kHonoured},
     {"tools[].tools[].name", kHonoured},
     {"tools[].tools[].output_schema", kNoEffect},
     {"tools[].tools[].parameters", kHonoured},
     {"tools[].tools[].strict", kHonoured},
-    {"tools[].tools[].type", kRefused, kFunction, kFunctionsOnly},
+    {"tools[].tools[].type", kRefused, kToolsOfNamespace, kFunctionsOnly},
     {"tools[].tools[].type", kLeftOut, kAnyOther},
     {"tools[].type", kRefused, kToolItems, kFunctionsOnly},
     {"tools[].type", kLeftOut, kAnyOther},
@@ -408,7 +422,7 @@ constexpr ApiField kMessagesFields[] = {
     {"tools[].input_schema", kHonoured},
     {"tools[].name", kHonoured},
     {"tools[].strict", kHonoured},
-    {"tools[].type", kRefused, R"(["custom"])", kSchemaTools},
+    {"tools[].type", kRefused, R"(["custom", "function"])", kSchemaTools},
     {"tools[].type", kLeftOut, kAnyOther},
     {"top_k", kHonoured},
     {"top_p", kHonoured},
