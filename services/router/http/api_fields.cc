@@ -544,23 +544,22 @@ bool IsLeftOut(Api api, std::string_view path, const std::string& type) {
 }
 
 void RefuseFields(Api api, text::JsonFields& fields) {
-  const auto refuse = [&](const ApiField& field) {
+  // Of others' fields those that the API itself has, too, are its own.
+  const auto refuse = [&](const ApiField& field, std::span<const ApiField> own) {
     json harmless;  // parsed where a request has the field
     AtPath(fields, field.path, [&](text::JsonFields& owner, const char* name) {
       if (harmless.is_null()) harmless = json::parse(field.harmless);
       const json& value = owner.object()[name];
       if (AsksForNothing(value, harmless)) return;
       if (value.is_string() && IsLeftOut(api, field.path, value.get_ref<const std::string&>())) return;
+      if (std::ranges::find(own, std::string_view(field.path), &ApiField::path) != own.end()) return;
       owner.Unsupported(name, absl::StrCat(Shown(value), " is not supported: ", field.remedy));
     });
   };
   for (const ApiField& field : FieldsOf(api)) {
-    if (field.use == kRefused) refuse(field);
+    if (field.use == kRefused) refuse(field, {});
   }
-  for (const ApiField& field : kFieldsOfOtherServers) {
-    const auto is_same = [&](const ApiField& own) { return std::string_view(own.path) == field.path; };
-    if (std::ranges::none_of(FieldsOf(api), is_same)) refuse(field);
-  }
+  for (const ApiField& field : kFieldsOfOtherServers) refuse(field, FieldsOf(api));
 }
 
 }  // namespace moestro::router

@@ -84,9 +84,11 @@ std::string_view WithoutServer(std::string_view target) {
   return target;
 }
 
-}  // namespace
-
-namespace {
+// The target of a header that is not whole: the second word of its first line.
+std::string_view TargetOf(std::string_view begun) {
+  const size_t begin = std::min(begun.find(' '), begun.size() - 1) + 1;
+  return begun.substr(begin, begun.find_first_of(" \r\n", begin) - begin);
+}
 
 void Observe(prometheus::Histogram& histogram, std::chrono::steady_clock::duration time) {
   histogram.Observe(std::chrono::duration<double>(time).count());
@@ -101,11 +103,11 @@ struct Connection::Exchange {
     parser.eager(false);
   }
 
-  // By which an error has its form: the endpoint's, or else the one that was asked for; empty until a header is whole.
+  // By which an error has its form: the endpoint's, or else the one that was asked for.
   std::string_view known_path() const {
-    if (!path.empty()) return path;
     const auto target = parser.get().target();
-    return WithoutServer({target.data(), target.size()});
+    return !path.empty() ? path
+                         : WithoutServer(target.empty() ? asked : std::string_view(target.data(), target.size()));
   }
 
   // Notes how the request is refused; false, for the caller to return.
@@ -143,6 +145,7 @@ struct Connection::Exchange {
   bool http10 = false;
   bool chunked = false;  // how the body of the answer is framed
   std::string path;      // of the endpoint that was meant
+  std::string asked;     // the target, where the header did not become whole
   std::string id = NewRequestId();
   std::string text;  // of the header
 };
@@ -257,13 +260,13 @@ Connection::Awaitable<bool> Connection::ServeOne() {
 Connection::Awaitable<bool> Connection::ReadHeader(Exchange& exchange) {
   idle_ = true;
   unused_since_ = Clock::now();
+  const auto first = [&] { return std::string_view(static_cast<const char*>(input_.data().data()), input_.size()); };
   bool skipped = false;
   while (true) {
     while (input_.size() == 0) {
       if (shared_.draining || !co_await MoreInput()) co_return false;
     }
     // Some clients end a body with an empty line, which belongs to nothing (RFC 9112 2.2).
-    const auto first = [&] { return std::string_view(static_cast<const char*>(input_.data().data()), input_.size()); };
     if (skipped || first()[0] != '\r') break;
     if (input_.size() == 1 && !co_await MoreInput()) co_return false;
     if (!first().starts_with("\r\n")) break;
@@ -280,8 +283,9 @@ Connection::Awaitable<bool> Connection::ReadHeader(Exchange& exchange) {
     exchange.text.append(static_cast<const char*>(input_.data().data()), bytes);
     input_.consume(bytes);
     room_.Notify();
+    if (error == http::error::need_more && co_await MoreInput()) continue;
+    if (error) exchange.asked = std::string(TargetOf(first()));
     if (error == http::error::need_more) {
-      if (co_await MoreInput()) continue;
       co_return timed_out_&& exchange.Refuse(408, "the header did not arrive in time");
     }
     if (error == http::error::header_limit) {

@@ -141,6 +141,12 @@ TEST_F(HttpServerTest, ErrorsHaveTheFormOfTheirPathAndItsRequestId) {
   Client ollama = Connect();
   ollama.Send("GET /api/nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(ollama.ReadAll(), HasSubstr("\r\n\r\n{\"error\":\"there is nothing at /api/nothing"));
+  // Before its end nobody knows the fields of a header, but the line with the path has come.
+  Client large = Connect();
+  large.Send("POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-much: " + std::string(20000, 'a'));
+  const std::string reply = large.ReadUntil("\"}");
+  EXPECT_THAT(reply, StartsWith("HTTP/1.1 431"));
+  EXPECT_THAT(large.ReadUntil("\"}"), StartsWith(",\"request_id\":\"req_"));
 }
 
 TEST_F(HttpServerTest, AnExceptionBecomesAnError) {
