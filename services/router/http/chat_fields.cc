@@ -259,14 +259,15 @@ text::ChatMessage ReadMessage(JsonFields& message, std::string_view written) {
   if (role == "function") role = "tool";
   std::string thoughts;
   std::string content = ReadContent(message, "content", role == "assistant" ? &thoughts : nullptr);
+  if (thoughts.empty()) ReadContent(message, "thinking_blocks", &thoughts);  // litellm's name for such parts
   text::ChatMessage taken{.role = std::move(role),
                           .content = std::move(content),
                           .tool_calls = ReadToolCalls(message, written),
                           .tool_call_id = message.StringOr("tool_call_id", ""),
                           .name = message.StringOr("name", "")};
   taken.content += message.StringOr("refusal", "");  // what it said instead
-  taken.reasoning_content =
-      message.StringOr(message.Has("reasoning_content") ? "reasoning_content" : "reasoning", std::move(thoughts));
+  taken.reasoning_content = message.StringOr(message.Has("reasoning_content") ? "reasoning_content" : "reasoning", "");
+  if (taken.reasoning_content.empty()) taken.reasoning_content = std::move(thoughts);
   return taken;
 }
 

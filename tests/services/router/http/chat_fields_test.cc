@@ -171,6 +171,11 @@ TEST(ChatFieldsTest, PartsMayHoldWhatTheAssistantThought) {
     EXPECT_THAT(BodyError(R"({"messages": [{"role": "user", )" + content + "}]}"),
                 StartsWith("messages[0].content[0].type: "));
   }
+  const auto apart = ReadBody(R"({"messages": [{"role": "assistant", "content": "yes",
+      "thinking_blocks": [{"type": "thinking", "thinking": "hm"}, {"type": "redacted_thinking", "data": "x"}]}]})");
+  ASSERT_TRUE(apart.ok()) << apart.status();
+  EXPECT_EQ(apart->messages[0].content, "yes");
+  EXPECT_EQ(apart->messages[0].reasoning_content, "hm");
   const auto both = ReadBody(R"({"messages": [{"role": "assistant", "reasoning_content": "told",
       "content": [{"type": "thinking", "thinking": "hm"}]}]})");
   ASSERT_TRUE(both.ok()) << both.status();
