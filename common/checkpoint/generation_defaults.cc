@@ -20,6 +20,8 @@ absl::StatusOr<json> ParseOptional(std::string_view text, const char* label) {
   return text::ParseJsonObject(text, label);
 }
 
+// max_new_tokens is not read: vLLM bounds answers by it, SGLang does not, and in older files it may be a library's
+// default of 20. The router has a flag for answers without a limit.
 void ReadSampling(JsonFields& generation, GenerationDefaults* defaults) {
   defaults->temperature = generation.NumberOr("temperature", 1, 0, 100);
   defaults->top_p = generation.NumberOr("top_p", 1, 1e-6, 1);

@@ -111,6 +111,11 @@ def file():
     return {"type": "input_file", "filename": "a", "file_data": HELLO}
 
 
+def custom():
+    return {"type": "custom", "name": "edit", "description": "d",
+            "format": {"type": "grammar", "syntax": "regex", "definition": "a+"}}
+
+
 def documents():
     return [{"type": "document", "title": "t", "context": "c", "source": {"type": "text", "data": "x"}},
             {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "x"}]}},
@@ -149,8 +154,9 @@ SAMPLES = {
             {"type": "apply_patch_call", "call_id": "4", "operation": {"type": "delete_file", "path": "x"}}],
             "instructions": "x", "max_output_tokens": 2, "metadata": {}, "parallel_tool_calls": True,
             "reasoning": {"effort": "low"}, "tools": [
-                {"type": "function", "defer_loading": False} | FUNCTION,
-                {"type": "namespace", "name": "n", "tools": [{"type": "function", "defer_loading": False} | FUNCTION]}],
+                {"type": "function", "defer_loading": False} | FUNCTION, custom(),
+                {"type": "namespace", "name": "n", "tools": [{"type": "function", "defer_loading": False} | FUNCTION,
+                                                             custom()]}],
             "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}},
             "tool_choice": {"type": "function", "name": "f"}},
         COMMON | {"input": "x", "tools": [{"type": "function"} | FUNCTION], "tool_choice": {

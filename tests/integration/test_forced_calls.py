@@ -235,6 +235,36 @@ def test_openai(thinker):
             assert (reply.tool_choice if choice == "required" else reply.tool_choice.name) in ("required", "move")
 
 
+def test_custom_tools(thinker):
+    """The model calls a function of a text; the client sees a call with a text."""
+    openai = pypi.load("openai")
+    calm = without(thinker, "\n<think>") | without(thinker, "hink>")  # no reasoning
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{thinker.http_port}/v1", api_key="none", max_retries=0) as client:
+        quote = post(thinker, "/tokenize", content='"')["tokens"][-1]  # else the text of this model hardly ends
+
+        def edit(seed, **more):
+            fields = dict(model="", input="Go.", tools=[{"type": "custom", "name": "edit", "description": "Edits."}],
+                          tool_choice={"type": "custom", "name": "edit"}, max_output_tokens=900, temperature=1.3,
+                          extra_body={"logit_bias": calm | {str(quote): 8}, "seed": seed})
+            return client.responses.create(**fields | more)
+
+        seed, reply = next((seed, reply) for seed in range(20) if (reply := edit(seed)).status == "completed"
+                           and reply.output[0].input)
+        call = reply.output[0]
+        assert (call.type, call.name, call.status) == ("custom_tool_call", "edit", "completed")
+        assert not call.input.startswith("{")
+        events = list(edit(seed, stream=True))
+        of_call = [event for event in events if event.type.startswith("response.custom_tool_call_input.")]
+        assert [event.type.rpartition(".")[2] for event in of_call] == ["delta", "done"]
+        assert of_call[0].delta == of_call[1].input == call.input
+        added = [event.item for event in events if event.type == "response.output_item.added"]
+        assert [(item.type, item.name, item.input) for item in added] == [("custom_tool_call", "edit", "")]
+        assert events[-1].response.output[0].input == call.input
+        back = [{"role": "user", "content": "Go."}, call.model_dump(exclude_none=True),
+                {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "done"}]
+        assert edit(seed, input=back, max_output_tokens=1).usage.input_tokens > reply.usage.input_tokens
+
+
 def test_anthropic(thinker):
     anthropic = pypi.load("anthropic")
     client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{thinker.http_port}", api_key="any", max_retries=0)

@@ -123,6 +123,25 @@ def test_choices_have_seeds_of_their_own(web):
     assert texts == [web.post(PLAIN, body | {"seed": 5 + i})[1]["choices"][0]["text"] for i in range(3)]
 
 
+def test_the_stop_text_stays_where_it_is_wanted(web):
+    body = {"prompt": "To be or not", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+    text = web.post(PLAIN, body)[1]["choices"][0]["text"]
+    stop = text[3:5]
+    before = text[:text.index(stop)]
+    for field, answer in (("include_stop_str_in_output", before + stop), ("no_stop_trim", before + stop), ("user", before)):
+        more = {"stop": stop, field: "me" if field == "user" else True}
+        assert web.post(PLAIN, body | more)[1]["choices"][0]["text"] == answer
+        frames = [json.loads(frame) for frame in web.stream(PLAIN, body | more)[:-1]]
+        assert "".join(frame["choices"][0]["text"] for frame in frames) == answer
+
+
+def test_a_salt_keeps_prompts_apart(web):
+    body = {"prompt": list(range(10, 210)), "max_tokens": 1}
+    cached = [web.post(PLAIN, body | {"cache_salt": salt})[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+              for salt in ("mine", "mine", "yours")]
+    assert cached == [0, 192, 0]
+
+
 ERRORS = [
     ({"prompt": 5}, 400, "prompt"),
     ({"prompt": "a", "temperature": "hot"}, 400, "temperature"),

@@ -102,3 +102,13 @@ def test_errors_have_anthropics_form(web, change, status, kind, words):
         assert got == status
         assert error["type"] == "error" and error["error"]["type"] == kind
         assert words in error["error"]["message"]
+        assert error["request_id"].startswith("req_")
+
+
+def test_errors_before_the_endpoint_have_anthropics_form_too(web):
+    for method, path, status, kind in (("GET", MESSAGES, 405, "invalid_request_error"),
+                                       ("GET", MESSAGES + "/nothing", 404, "not_found_error")):
+        got, headers, body = web.call(method, path)
+        error = json.loads(body)
+        assert got == status and error["error"]["type"] == kind
+        assert error["request_id"] == headers["request-id"]

@@ -77,6 +77,8 @@ class PatternParser {
   absl::StatusOr<NodeId> ParseGroup(int nesting) {
     if (nesting > kMaxNesting) return Error(Concat("groups are nested deeper than ", kMaxNesting));
     if (cursor_.Skip("?") && !cursor_.Skip(":")) {
+      // Python writes (?P<name>...).
+      if (cursor_.Rest().starts_with("P<")) cursor_.Advance(1);
       const bool named =
           cursor_.Peek() == '<' && !cursor_.Rest().starts_with("<=") && !cursor_.Rest().starts_with("<!");
       if (!named) return Unsupported("look-around and flags are not supported");

@@ -20,6 +20,19 @@ constexpr std::string_view kDuration =
 constexpr std::string_view kLabel = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
 constexpr std::string_view kByte = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
 constexpr std::string_view kUuid = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}";
+constexpr std::string_view kGroup = "[0-9a-fA-F]{1,4}";
+
+std::string Ipv4() { return Concat(kByte, "(?:\\.", kByte, "){3}"); }
+
+// RFC 4291: eight groups, or fewer with "::" in place of one or more. Of those that end as IPv4 does, what maps it.
+std::string Ipv6() {
+  const std::string before = Concat("(?:", kGroup, ":)"), after = Concat("(?::", kGroup, ")");
+  std::string pattern = Concat("(?:", before, "{7}(?:", kGroup, "|:)|:(?:", after, "{1,7}|:)|::[fF]{4}:", Ipv4());
+  for (int groups = 1; groups <= 6; ++groups) {
+    pattern += Concat("|", before, "{", groups, "}(?:", after, "{1,", 7 - groups, "}|:)");
+  }
+  return pattern + ")";
+}
 
 }  // namespace
 
@@ -34,8 +47,8 @@ std::string FormatPattern(std::string_view format) {
   if (format == "email") {
     return Concat("[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,15}){0,2}@", kLabel, "(?:\\.", kLabel, "){0,2}");
   }
-  if (format == "ipv4") return Concat(kByte, "(?:\\.", kByte, "){3}");
-  if (format == "ipv6") return "[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{1,4}){7}";
+  if (format == "ipv4") return Ipv4();
+  if (format == "ipv6") return Ipv6();
   return "";
 }
 

@@ -18,7 +18,6 @@
 #include "common/batch/line_reader.h"
 #include "common/text/json/quoted.h"
 #include "services/router/batches/batches.h"
-#include "services/router/http/anthropic_messages.h"
 #include "services/router/http/downloads.h"
 #include "services/router/http/frames.h"
 #include "services/router/http/message_batch.h"
@@ -130,7 +129,9 @@ absl::Status SendResults(Batches& batches, const BatchRecord& batch, Response& r
   return sender.Flush();
 }
 
-absl::Status Create(const HttpApi& api, const HttpRequest& request, Response& response) {
+}  // namespace
+
+absl::Status HandleCreateMessageBatch(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
   MOE_ASSIGN_OR_RETURN(const MessageRequests requests,
                        ReadMessageRequests(request.body.text, batches->limits().requests));
@@ -142,7 +143,7 @@ absl::Status Create(const HttpApi& api, const HttpRequest& request, Response& re
   return SendBatch(*batch, response);
 }
 
-absl::Status List(const HttpApi& api, const HttpRequest& request, Response& response) {
+absl::Status HandleListMessageBatches(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
   MOE_ASSIGN_OR_RETURN(const PageQuery query, ParsePageQuery(request.head.query, kBatchesOfAPage, kMostBatchesOfAPage));
   std::vector<OrderedJson> objects;
@@ -152,7 +153,7 @@ absl::Status List(const HttpApi& api, const HttpRequest& request, Response& resp
   return response.SendJson(200, Dump(Page(std::move(objects), query)));
 }
 
-absl::Status Retrieve(const HttpApi& api, const HttpRequest& request, Response& response) {
+absl::Status HandleMessageBatch(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
   constexpr std::string_view kResults = "/results";
   const std::string tenant = response.tenant_name();
@@ -165,7 +166,7 @@ absl::Status Retrieve(const HttpApi& api, const HttpRequest& request, Response& 
   return SendResults(*batches, batch, response);
 }
 
-absl::Status Cancel(const HttpApi& api, const HttpRequest& request, Response& response) {
+absl::Status HandleCancelMessageBatch(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
   constexpr std::string_view kCancel = "/cancel";
   if (!request.head.path.ends_with(kCancel)) {
@@ -176,34 +177,12 @@ absl::Status Cancel(const HttpApi& api, const HttpRequest& request, Response& re
   return SendBatch(batch, response);
 }
 
-absl::Status Delete(const HttpApi& api, const HttpRequest& request, Response& response) {
+absl::Status HandleDeleteMessageBatch(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(Batches* const batches, BatchesOf(api));
   const std::string id = IdOf(request);
   MOE_ASSIGN_OR_RETURN(const BatchRecord batch, FindMessageBatch(*batches, response.tenant_name(), id));
   MOE_RETURN_IF_ERROR(batches->Remove(response.tenant_name(), batch.id));
   return response.SendJson(200, Dump({{"id", id}, {"type", "message_batch_deleted"}}));
-}
-
-}  // namespace
-
-absl::Status HandleCreateMessageBatch(const HttpApi& api, const HttpRequest& request, Response& response) {
-  return SendAnthropicError(Create(api, request, response), response);
-}
-
-absl::Status HandleListMessageBatches(const HttpApi& api, const HttpRequest& request, Response& response) {
-  return SendAnthropicError(List(api, request, response), response);
-}
-
-absl::Status HandleMessageBatch(const HttpApi& api, const HttpRequest& request, Response& response) {
-  return SendAnthropicError(Retrieve(api, request, response), response);
-}
-
-absl::Status HandleCancelMessageBatch(const HttpApi& api, const HttpRequest& request, Response& response) {
-  return SendAnthropicError(Cancel(api, request, response), response);
-}
-
-absl::Status HandleDeleteMessageBatch(const HttpApi& api, const HttpRequest& request, Response& response) {
-  return SendAnthropicError(Delete(api, request, response), response);
 }
 
 }  // namespace moestro::router

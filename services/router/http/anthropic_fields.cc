@@ -138,32 +138,26 @@ void ReadMessages(JsonFields& fields, std::string_view body, text::Chat* chat) {
   });
 }
 
-// {"name", "description", "input_schema"} becomes {"type": "function", "function": {"name", "description",
-// "parameters"}}, with its keys in the client's order: models read them so.
+// {"name", "description", "input_schema"}, or the form of OpenAI's API: {"type": "function", "function": {"name",
+// "description", "parameters"}}.
 std::string ReadTools(const json& request, std::string_view body, JsonFields& fields) {
   const OfferedTools offered(Api::kMessages, request);
+  const std::vector<std::string_view> written = text::RawElements(text::RawField(body, "tools"));
+  std::string functions;
+  size_t tools = 0;
   fields.ForEach("tools", [&](JsonFields& tool) {
+    const std::string_view text = written[tools++];
     tool.BoolOr("defer_loading", false);
     if (!offered.Has(tool.object())) return;
-    if (tool.StringOr("name", "").empty()) tool.Fail("name", "missing");
-    tool.StringOr("description", "");
-    tool.BoolOr("strict", false);
-    if (!tool.Has("input_schema")) tool.Fail("input_schema", "missing");
-    tool.Sub("input_schema");
+    const bool is_openai = tool.Has("function");
+    JsonFields function = is_openai ? tool.Sub("function") : tool;
+    CheckFunction(function);
+    if (!function.Has("input_schema") && tool.StringOr("type", "") != "function") {
+      function.Fail("input_schema", "missing");
+    }
+    absl::StrAppend(&functions, functions.empty() ? "[" : ", ",
+                    ToolOf(is_openai ? text::RawField(text, "function") : text));
   });
-  if (!fields.ok() || !fields.Has("tools")) return {};
-  const std::vector<std::string_view> tools = text::RawElements(text::RawField(body, "tools"));
-  std::string functions;
-  for (size_t i = 0; i < tools.size(); ++i) {
-    if (!offered.Has(request["tools"][i])) continue;
-    const auto field = [&](const char* key) { return text::RawField(tools[i], key); };
-    const std::string_view description = field("description").empty() ? R"("")" : field("description");
-    absl::StrAppend(&functions, functions.empty() ? "[" : ", ", R"({"type": "function", "function": {"name": )",
-                    std::string(field("name")), R"(, "description": )", std::string(description), R"(, "parameters": )",
-                    std::string(field("input_schema")));
-    if (!field("strict").empty()) absl::StrAppend(&functions, R"(, "strict": )", std::string(field("strict")));
-    functions += "}}";
-  }
   return functions.empty() ? "" : functions + "]";
 }
 

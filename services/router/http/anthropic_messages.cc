@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random_bits.h"
 #include "common/base/status.h"
@@ -21,40 +20,6 @@ constexpr char kPing[] = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
 
 std::string Event(const OrderedJson& data) {
   return absl::StrCat("event: ", data["type"].get_ref<const std::string&>(), "\ndata: ", Dump(data), "\n\n");
-}
-
-const char* ErrorType(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 413:
-      return "request_too_large";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "overloaded_error";
-    default:
-      return status < 500 ? "invalid_request_error" : "api_error";
-  }
-}
-
-// The word by which a client knows that it must go another way; null: there is none.
-const char* DetailCode(const absl::Status& status) {
-  // Anthropic's clients then send the whole conversation themselves.
-  if (absl::IsUnimplemented(status) && absl::StartsWith(status.message(), "thread: ")) {
-    return "thread_unsupported_request";
-  }
-  return ErrorCode(status);
-}
-
-OrderedJson ErrorObject(const absl::Status& status) {
-  OrderedJson error{{"type", ErrorType(HttpStatusOf(status))}, {"message", AnthropicMessage(status)}};
-  if (const char* code = DetailCode(status)) error["details"] = {{"error_code", code}};
-  return {{"type", "error"}, {"error", std::move(error)}};
 }
 
 // Anthropic counts what the cache had apart.
@@ -234,21 +199,17 @@ absl::Status AnswerCountTokens(const HttpApi& api, HttpRequest& http, Response& 
 
 }  // namespace
 
-absl::Status SendAnthropicError(const absl::Status& status, Response& response) {
-  if (status.ok() || response.begun()) return status;
-  const HttpError error = OpenAiError(status);
-  response.Send(error.status, HeadersOf(error), Dump(ErrorObject(status))).IgnoreError();
+absl::Status HandleMessages(const HttpApi& api, HttpRequest& request, Response& response) {
+  const absl::Status status = InWordsOf(Api::kMessages, AnswerMessages(api, request, response));
+  if (!status.ok() && response.begun()) {
+    const HttpError error = ErrorAt(request.head.path, status, response.request_id());
+    response.Write(absl::StrCat("event: error\ndata: ", error.body, "\n\n")).IgnoreError();
+  }
   return status;
 }
 
-absl::Status HandleMessages(const HttpApi& api, HttpRequest& request, Response& response) {
-  const absl::Status status = InWordsOf(Api::kMessages, AnswerMessages(api, request, response));
-  if (!status.ok() && response.begun()) response.Write(Event(ErrorObject(status))).IgnoreError();
-  return SendAnthropicError(status, response);
-}
-
 absl::Status HandleCountTokens(const HttpApi& api, HttpRequest& request, Response& response) {
-  return SendAnthropicError(InWordsOf(Api::kMessages, AnswerCountTokens(api, request, response)), response);
+  return InWordsOf(Api::kMessages, AnswerCountTokens(api, request, response));
 }
 
 }  // namespace moestro::router

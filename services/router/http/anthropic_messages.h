@@ -6,11 +6,7 @@
 
 namespace moestro::router {
 
-// Both answer errors themselves, in Anthropic's form.
 absl::Status HandleMessages(const HttpApi& api, HttpRequest& request, Response& response);
 absl::Status HandleCountTokens(const HttpApi& api, HttpRequest& request, Response& response);
-
-// Answers with the error, if there is one and the answer has not begun. The status goes on, for the log.
-absl::Status SendAnthropicError(const absl::Status& status, Response& response);
 
 }  // namespace moestro::router

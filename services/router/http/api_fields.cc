@@ -23,13 +23,21 @@ constexpr char kNotStored[] = "answers are not stored here: send the whole conve
 constexpr char kNoWeb[] = "this server does not search: offer a search of your own in tools";
 constexpr char kNoModeration[] = "this server does not judge texts: leave the field out";
 constexpr char kNoEditing[] = "conversations are not shortened here: send what the model is to read";
+constexpr char kBindOtherwise[] = "bind the answer with response_format, grammar or regex";
+constexpr char kRankAnswers[] = "ask for n answers with logprobs, and take the best";
+constexpr char kScoreOrTokenize[] =
+    "POST /v1/completions with echo and logprobs scores a prompt, POST /tokenize has ids";
+constexpr char kSamplers[] = "tokens are drawn by temperature, top_k, top_p, min_p and the penalties: leave it out";
 constexpr char kFunctionsOnly[] = "this server runs no tools: offer a function, which the client runs";
 constexpr char kSchemaTools[] = "this server runs no tools: offer one with an input_schema, which the client runs";
 // Kinds of elements that are read. All others are refused with what they hold.
 constexpr char kFunction[] = R"(["function"])";
-constexpr char kToolItems[] = R"(["function", "namespace"])";
+constexpr char kToolItems[] = R"(["function", "custom", "namespace"])";
+constexpr char kToolsOfNamespace[] = R"(["function", "custom"])";
 constexpr char kChoices[] = R"(["function", "allowed_tools", "auto", "none", "required", "any", "tool"])";
+constexpr char kToolChoices[] = R"(["function", "custom", "allowed_tools", "auto", "none", "required", "any", "tool"])";
 constexpr char kTextBlock[] = R"(["text"])";
+constexpr char kOff[] = "[false, 0]";
 // Offers that a model need not take up: clients send tools which others run beside their own.
 constexpr char kAnyOther[] = R"(["*"])";
 // What others' tools have left in a conversation. The assistant's words about it are there, too.
@@ -66,7 +74,9 @@ constexpr ApiField kChatFields[] = {
     {"messages[].content[].prompt_cache_breakpoint", kNoEffect},
     {"messages[].content[].refusal", kHonoured},
     {"messages[].content[].text", kHonoured},
-    {"messages[].content[].type", kRefused, R"(["text", "refusal", "input_text", "output_text", "file"])", kTextOnly},
+    {"messages[].content[].type", kRefused,
+     R"(["text", "refusal", "input_text", "output_text", "file", "thinking", "redacted_thinking", "reasoning"])",
+     kTextOnly},
     {"messages[].function_call", kHonoured},
     {"messages[].function_call.arguments", kHonoured},
     {"messages[].function_call.name", kHonoured},
@@ -189,7 +199,9 @@ constexpr ApiField kResponsesFields[] = {
     {"input[].content[].refusal", kHonoured},
     {"input[].content[].text", kHonoured},
     {"input[].content[].type", kRefused,
-     R"(["input_text", "output_text", "refusal", "reasoning_text", "text", "input_file"])", kTextOnly},
+     R"(["input_text", "output_text", "refusal", "reasoning_text", "text", "input_file", "thinking",
+         "redacted_thinking", "reasoning"])",
+     kTextOnly},
     {"input[].encrypted_content", kNoEffect},  // the reasoning is in content as it is
     {"input[].environment", kNoEffect},
     {"input[].error", kNoEffect},  // what it wrote says it
@@ -260,12 +272,16 @@ constexpr ApiField kResponsesFields[] = {
     {"tool_choice.mode", kHonoured},
     {"tool_choice.name", kHonoured},
     {"tool_choice.tools", kHonoured},
-    {"tool_choice.type", kRefused, kChoices, kFunctionsOnly},
+    {"tool_choice.type", kRefused, kToolChoices, kFunctionsOnly},
     {"tools", kHonoured},
     {"tools[].allowed_callers", kNoEffect},  // of programs that the server runs
     {"tools[].async", kNoEffect},
     {"tools[].defer_loading", kHonoured},
     {"tools[].description", kHonoured},
+    {"tools[].format", kHonoured},
+    {"tools[].format.definition", kHonoured},
+    {"tools[].format.syntax", kHonoured},
+    {"tools[].format.type", kHonoured},
     {"tools[].name", kHonoured},
     {"tools[].output_schema", kNoEffect},  // templates have no place for it
     {"tools[].parameters", kHonoured},
@@ -275,11 +291,15 @@ constexpr ApiField kResponsesFields[] = {
     {"tools[].tools[].async", kNoEffect},
     {"tools[].tools[].defer_loading", kHonoured},
     {"tools[].tools[].description", kHonoured},
+    {"tools[].tools[].format", kHonoured},
+    {"tools[].tools[].format.definition", kHonoured},
+    {"tools[].tools[].format.syntax", kHonoured},
+    {"tools[].tools[].format.type", kHonoured},
     {"tools[].tools[].name", kHonoured},
     {"tools[].tools[].output_schema", kNoEffect},
     {"tools[].tools[].parameters", kHonoured},
     {"tools[].tools[].strict", kHonoured},
-    {"tools[].tools[].type", kRefused, kFunction, kFunctionsOnly},
+    {"tools[].tools[].type", kRefused, kToolsOfNamespace, kFunctionsOnly},
     {"tools[].tools[].type", kLeftOut, kAnyOther},
     {"tools[].type", kRefused, kToolItems, kFunctionsOnly},
     {"tools[].type", kLeftOut, kAnyOther},
@@ -402,12 +422,59 @@ constexpr ApiField kMessagesFields[] = {
     {"tools[].input_schema", kHonoured},
     {"tools[].name", kHonoured},
     {"tools[].strict", kHonoured},
-    {"tools[].type", kRefused, R"(["custom"])", kSchemaTools},
+    {"tools[].type", kRefused, R"(["custom", "function"])", kSchemaTools},
     {"tools[].type", kLeftOut, kAnyOther},
     {"top_k", kHonoured},
     {"top_p", kHonoured},
     {"user_profile_id", kNoEffect},
     {"workspace_id", kNoEffect},
+};
+
+// Of vLLM, SGLang, llama-server and others: what they would do and this server does not. Those that are honoured here
+// are in the README.
+constexpr ApiField kFieldsOfOtherServers[] = {
+    {"allowed_token_ids", kRefused, "[]", kBindOtherwise},
+    {"bad_words", kRefused, "[]", kBindOtherwise},
+    {"best_of", kRefused, "[1]", kRankAnswers},
+    {"chat_template", kRefused, "[]", "chats have the model's own: render yours, and send the text to /v1/completions"},
+    {"custom_logit_processor", kRefused, "[]", kSamplers},
+    {"disable_additional_properties", kRefused, kOff, kBindOtherwise},
+    {"disable_any_whitespace", kRefused, kOff, kBindOtherwise},
+    {"documents", kRefused, "[]", "put their texts into the messages"},
+    {"dry_multiplier", kRefused, kOff, kSamplers},
+    {"dynatemp_range", kRefused, kOff, kSamplers},
+    {"echo", kRefused, kOff, "POST /v1/completions has it"},
+    {"grammar_lazy", kRefused, kOff, kBindOtherwise},
+    {"guided_decoding.disable_additional_properties", kRefused, kOff, kBindOtherwise},
+    {"guided_decoding.disable_any_whitespace", kRefused, kOff, kBindOtherwise},
+    {"guided_decoding.structural_tag", kRefused, "[]", kBindOtherwise},
+    {"guided_decoding.whitespace_pattern", kRefused, "[]", kBindOtherwise},
+    {"guided_whitespace_pattern", kRefused, "[]", kBindOtherwise},
+    {"logits_processors", kRefused, "[]", kSamplers},
+    {"lora_path", kRefused, "[]", "one model is served, without adapters: leave it out"},
+    {"mirostat", kRefused, kOff, kSamplers},
+    {"mirostat_mode", kRefused, kOff, kSamplers},
+    {"no_repeat_ngram_size", kRefused, kOff, kSamplers},
+    {"prompt_logprobs", kRefused, "[false]", kScoreOrTokenize},
+    {"return_hidden_states", kRefused, kOff, "answers have texts and log-probabilities: leave it out"},
+    {"return_token_ids", kRefused, kOff, kScoreOrTokenize},
+    {"return_tokens_as_token_ids", kRefused, kOff, kScoreOrTokenize},
+    {"separate_reasoning", kRefused, "[true]", "reasoning has a field of its own: leave it out"},
+    {"stop_regex", kRefused, "[]", "send the texts themselves in stop"},
+    {"structural_tag", kRefused, "[]", kBindOtherwise},
+    {"structured_outputs.disable_additional_properties", kRefused, kOff, kBindOtherwise},
+    {"structured_outputs.disable_any_whitespace", kRefused, kOff, kBindOtherwise},
+    {"structured_outputs.structural_tag", kRefused, "[]", kBindOtherwise},
+    {"structured_outputs.whitespace_pattern", kRefused, "[]", kBindOtherwise},
+    {"tfs_z", kRefused, "[1]", kSamplers},
+    {"top_a", kRefused, kOff, kSamplers},
+    {"top_n_sigma", kRefused, "[-1, 0]", kSamplers},
+    {"truncate_prompt_tokens", kRefused, "[]", kNoEditing},
+    {"typical_p", kRefused, "[1]", kSamplers},
+    {"typ_p", kRefused, "[1]", kSamplers},
+    {"use_beam_search", kRefused, kOff, kRankAnswers},
+    {"whitespace_pattern", kRefused, "[]", kBindOtherwise},
+    {"xtc_probability", kRefused, kOff, kSamplers},
 };
 
 bool AsksForNothing(const json& value, const json& harmless) {
@@ -451,6 +518,8 @@ std::span<const ApiField> FieldsOf(Api api) {
   return {};
 }
 
+std::span<const ApiField> FieldsOfOtherServers() { return kFieldsOfOtherServers; }
+
 bool IsLeftOut(Api api, std::string_view path, const std::string& type) {
   struct Kinds {
     std::set<std::string> read, left_out;
@@ -475,16 +544,22 @@ bool IsLeftOut(Api api, std::string_view path, const std::string& type) {
 }
 
 void RefuseFields(Api api, text::JsonFields& fields) {
-  for (const ApiField& field : FieldsOf(api)) {
-    if (field.use != kRefused) continue;
-    const json harmless = json::parse(field.harmless);
+  // Of others' fields those that the API itself has, too, are its own.
+  const auto refuse = [&](const ApiField& field, std::span<const ApiField> own) {
+    json harmless;  // parsed where a request has the field
     AtPath(fields, field.path, [&](text::JsonFields& owner, const char* name) {
+      if (harmless.is_null()) harmless = json::parse(field.harmless);
       const json& value = owner.object()[name];
       if (AsksForNothing(value, harmless)) return;
       if (value.is_string() && IsLeftOut(api, field.path, value.get_ref<const std::string&>())) return;
+      if (std::ranges::find(own, std::string_view(field.path), &ApiField::path) != own.end()) return;
       owner.Unsupported(name, absl::StrCat(Shown(value), " is not supported: ", field.remedy));
     });
+  };
+  for (const ApiField& field : FieldsOf(api)) {
+    if (field.use == kRefused) refuse(field, {});
   }
+  for (const ApiField& field : kFieldsOfOtherServers) refuse(field, FieldsOf(api));
 }
 
 }  // namespace moestro::router

@@ -32,6 +32,8 @@ struct ApiField {
 enum class Api { kChat, kCompletions, kResponses, kMessages };
 
 std::span<const ApiField> FieldsOf(Api api);
+// Those that clients of other servers send to any API, and that are refused where the API has none of the name.
+std::span<const ApiField> FieldsOfOtherServers();
 
 // Whether an element of this type is left out. `path`: of its type, "tools[].type".
 bool IsLeftOut(Api api, std::string_view path, const std::string& type);

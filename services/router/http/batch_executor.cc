@@ -15,8 +15,8 @@
 namespace moestro::router {
 namespace {
 
-batch::Reply ErrorReply(const absl::Status& status) {
-  const HttpError error = OpenAiError(status);
+batch::Reply ErrorReply(const std::string& path, const absl::Status& status) {
+  const HttpError error = ErrorAt(path, status);
   return {
       .status = error.status, .body = error.body, .retry_after = std::chrono::seconds(error.retry_after.value_or(0))};
 }
@@ -58,9 +58,8 @@ batch::Reply BatchExecutor::Execute(const batch::Request& request) {
   }
   Response::Ready answer = response.Take();
   response.EndWrite(answer.bytes);
-  if (!answer.head) return ErrorReply(status.ok() ? absl::InternalError("no answer") : status);
+  if (!answer.head) return ErrorReply(request.url, status.ok() ? absl::InternalError("no answer") : status);
   batch::Reply reply{.status = answer.head->status};
-  if (!status.ok()) reply.retry_after = ErrorReply(status).retry_after;  // of an endpoint that writes its errors itself
   for (const std::string& piece : answer.pieces) reply.body += piece;
   return reply;
 }

@@ -195,15 +195,20 @@ absl::Status ChatAnswer::Started(size_t /*choice*/, uint32_t prompt_tokens, cons
 
 absl::Status ChatAnswer::Tokens(size_t choice, const std::vector<Token>& tokens, const std::string& text) {
   Choice& to = choices_[choice];
-  const OutputDelta delta = to.parser->Push(text);
+  OutputDelta delta = to.parser->Push(text);
   to.reasons = (to.reasons || !delta.reasoning.empty()) && delta.content.empty() && delta.tool_calls.empty();
   usage_.AddGenerated(tokens.size(), to.reasons ? tokens.size() : 0);
+  return AddShown(choice, std::move(delta), tokens);
+}
+
+absl::Status ChatAnswer::AddShown(size_t choice, OutputDelta delta, const std::vector<Token>& tokens) {
+  if (!request_.shows_reasoning) delta.reasoning.clear();
   return Add(choice, delta, tokens);
 }
 
 absl::Status ChatAnswer::Finished(size_t choice, const RequestSummary& summary) {
   Choice& to = choices_[choice];
-  MOE_RETURN_IF_ERROR(Add(choice, to.parser->Finish(), {}));
+  MOE_RETURN_IF_ERROR(AddShown(choice, to.parser->Finish(), {}));
   const bool calls = to.parser->saw_tool_calls() && summary.reason == FinishReason::kStop;
   const char* call_word = request_.as_function_call ? "function_call" : "tool_calls";
   return End(choice, calls ? call_word : FinishWord(summary.reason), summary);

@@ -47,6 +47,8 @@ class ChatAnswer : public Answer {
     std::unique_ptr<OutputParser> parser;
     bool reasons = false;  // has not written anything but reasoning
   };
+  absl::Status AddShown(size_t choice, OutputDelta delta, const std::vector<Token>& tokens);
+
   const std::string id_;
   const int64_t created_ = UnixSeconds();
   std::vector<Choice> choices_;

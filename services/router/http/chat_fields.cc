@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/text/json/json.h"
+#include "common/text/json/quoted.h"
 #include "common/text/json/raw_field.h"
 #include "services/router/http/api_fields.h"
 #include "services/router/http/offered_tools.h"
@@ -83,6 +84,20 @@ void NameCalls(std::vector<text::ChatMessage>& messages) {
   }
 }
 
+// Parts in which SDKs of other APIs hand back what the assistant thought.
+bool IsThought(const std::string& type) {
+  return type == "thinking" || type == "redacted_thinking" || type == "reasoning";
+}
+
+// A text, or parts that hold texts, by any of the names that the SDKs have for it; thoughts that are redacted have
+// none.
+std::string ReadThought(JsonFields& part) {
+  for (const char* key : {"thinking", "reasoning", "text", "summary"}) {
+    if (part.Has(key)) return ReadContent(part, key);
+  }
+  return {};
+}
+
 // Whether the model is to think, by the fields of those who make such models; nullopt: not said.
 std::optional<bool> ReadThinking(JsonFields& fields) {
   if (fields.Has("enable_thinking")) return fields.BoolOr("enable_thinking", true);
@@ -105,8 +120,9 @@ void ReadAllowedTools(JsonFields& written, ToolChoice& choice) {
   bool has_others = false;  // which are left out of the tools, too
   allowed.ForEach("tools", [&](JsonFields& tool) {
     const std::string type = tool.StringOr("type", "");
-    has_others |= !type.empty() && type != "function";
-    if (type.empty() || type == "function") choice.names.push_back(ReadFunctionName(tool));
+    const bool is_offered = type.empty() || type == "function" || (type == "custom" && tool.Has("name"));
+    has_others |= !is_offered;
+    if (is_offered) choice.names.push_back(ReadFunctionName(tool));
   });
   if (!choice.names.empty()) return;
   choice.none = has_others && !choice.forced;
@@ -132,8 +148,13 @@ std::string ReadTools(JsonFields& fields, std::string_view body) {
   std::string kept;
   for (size_t i = 0; i < all.size(); ++i) {
     if (!offered.Has(tools[i])) continue;
+    const bool is_flat = IsFlat(tools[i]);
     std::string tool(all[i]);
-    if (IsFlat(tools[i])) tool = absl::StrCat(R"({"type": "function", "function": )", tool, "}");
+    if ((is_flat ? tools[i] : tools[i]["function"]).contains("input_schema")) {
+      tool = ToolOf(is_flat ? all[i] : text::RawField(all[i], "function"));
+    } else if (is_flat) {
+      tool = absl::StrCat(R"({"type": "function", "function": )", tool, "}");
+    }
     absl::StrAppend(&kept, kept.empty() ? "[" : ", ", tool);
   }
   return kept.empty() ? "" : kept + "]";
@@ -168,7 +189,7 @@ std::string ReadTemplateFlags(JsonFields& fields, std::string_view body, const s
   return flags;
 }
 
-std::string ReadContent(JsonFields& message, const char* key) {
+std::string ReadContent(JsonFields& message, const char* key, std::string* thoughts) {
   if (!message.Has(key)) return {};
   const json& content = message.object()[key];
   if (content.is_string()) return content.get<std::string>();
@@ -179,6 +200,11 @@ std::string ReadContent(JsonFields& message, const char* key) {
   std::string joined;
   message.ForEach(key, [&](JsonFields& part) {
     const std::string type = part.StringOr("type", "text");
+    if (IsThought(type)) {
+      if (thoughts == nullptr) return part.Fail("type", text::Quoted(type) + " belongs to the assistant's messages");
+      *thoughts += ReadThought(part);
+      return;
+    }
     if (type == "input_file") {
       joined += ReadFile(part);
       return;
@@ -204,8 +230,25 @@ std::string ReadArguments(JsonFields& owner, std::string_view written) {
 void CheckFunction(JsonFields& function) {
   ReadName(function);
   function.StringOr("description", "");
-  function.Sub("parameters");
+  for (const char* schema : {"parameters", "input_schema"}) function.Sub(schema);
   function.BoolOr("strict", false);
+}
+
+std::string MembersOf(std::string_view function) {
+  const auto field = [&](const char* key) { return text::RawField(function, key); };
+  const char* const schema = field("input_schema").empty() ? "parameters" : "input_schema";
+  std::string members;
+  for (const auto& [key, written] :
+       {std::pair("description", "description"), {"parameters", schema}, {"strict", "strict"}}) {
+    if (!field(written).empty()) absl::StrAppend(&members, ", \"", key, "\": ", std::string(field(written)));
+  }
+  return members;
+}
+
+std::string ToolOf(std::string_view function) {
+  const bool is_described = !text::RawField(function, "description").empty();
+  return absl::StrCat(R"({"type": "function", "function": {"name": )", std::string(text::RawField(function, "name")),
+                      is_described ? "" : R"(, "description": "")", MembersOf(function), "}}");
 }
 
 text::ChatMessage ReadMessage(JsonFields& message, std::string_view written) {
@@ -214,13 +257,17 @@ text::ChatMessage ReadMessage(JsonFields& message, std::string_view written) {
   // Other names of OpenAI's API for roles that templates know.
   if (role == "developer") role = "system";
   if (role == "function") role = "tool";
+  std::string thoughts;
+  std::string content = ReadContent(message, "content", role == "assistant" ? &thoughts : nullptr);
+  if (thoughts.empty()) ReadContent(message, "thinking_blocks", &thoughts);  // litellm's name for such parts
   text::ChatMessage taken{.role = std::move(role),
-                          .content = ReadContent(message, "content"),
+                          .content = std::move(content),
                           .tool_calls = ReadToolCalls(message, written),
                           .tool_call_id = message.StringOr("tool_call_id", ""),
                           .name = message.StringOr("name", "")};
   taken.content += message.StringOr("refusal", "");  // what it said instead
   taken.reasoning_content = message.StringOr(message.Has("reasoning_content") ? "reasoning_content" : "reasoning", "");
+  if (taken.reasoning_content.empty()) taken.reasoning_content = std::move(thoughts);
   return taken;
 }
 
@@ -235,7 +282,8 @@ ToolChoice ReadToolChoice(JsonFields& fields) {
     return choice;
   }
   const bool has_name = written.Has("function") || written.Has("name");
-  if (is_object && (word == "function" || word == "tool" || (word.empty() && has_name))) {
+  const bool is_tool = word == "function" || word == "tool" || word == "custom";  // that of the last is in responses
+  if (is_object && (is_tool || (word.empty() && has_name))) {
     choice.forced = true;
     choice.names = {ReadFunctionName(written)};
     choice.several = false;  // one is named, and one call is asked for
@@ -273,6 +321,12 @@ absl::StatusOr<text::Chat> ReadChat(const json& request, std::string_view body) 
   absl::Status status;
   JsonFields fields(request, "", &status);
   RefuseFields(Api::kChat, fields);
+  // vLLM's clients send it beside continue_final_message.
+  if (!fields.BoolOr("add_generation_prompt", true) && !fields.BoolOr("continue_final_message", false)) {
+    fields.Unsupported(
+        "add_generation_prompt",
+        "false is supported with continue_final_message: true only, which goes on with the last message");
+  }
   text::Chat chat;
   if (!fields.Has("messages")) fields.Fail("messages", "missing");
   const std::vector<std::string_view> written = text::RawElements(text::RawField(body, "messages"));

@@ -23,14 +23,19 @@ struct ToolChoice {
 };
 
 // One message, and a content: a text, or a list of parts, which hold texts (RefuseFields has seen to the types).
-// `written`: the text of the message in the body.
+// `written`: the text of the message in the body. `thoughts`: gets what the assistant thought; null: there may be none.
 text::ChatMessage ReadMessage(text::JsonFields& message, std::string_view written);
-std::string ReadContent(text::JsonFields& message, const char* key);
+std::string ReadContent(text::JsonFields& message, const char* key, std::string* thoughts = nullptr);
 // The arguments of a call in `owner`, whose text is `written`. OpenAI has a text there. Some clients send the object
 // itself: it stays as it was written, because a model reads its keys in that order.
 std::string ReadArguments(text::JsonFields& owner, std::string_view written);
-// name, description, parameters and strict of a function that a model may call: their types.
+// name, description, parameters (or input_schema) and strict of a function that a model may call: their types.
 void CheckFunction(text::JsonFields& function);
+// Of such a function, as it is written: what is behind its name, ", \"description\": ..., \"parameters\": ..."; and all
+// of it as a tool of chats, {"type": "function", "function": {...}}. Values stay as they were written, because a model
+// reads their keys in that order.
+std::string MembersOf(std::string_view function);
+std::string ToolOf(std::string_view function);
 
 // Variables of the template: chat_template_kwargs as they were written, and those that other fields stand for unless it
 // has them. `effort`: of reasoning; empty: not said. `thinks`: nullopt: not said; an effort of "none" says no.

@@ -109,6 +109,7 @@ absl::StatusOr<ChatRequest> ReadChatRequest(std::string_view body, const ServedM
   text::JsonFields fields(parsed, "", &status);
   ChatRequest request{.model = fields.StringOr("model", ""), .choices = {}, .stream = ReadStreamFields(fields)};
   request.logprobs = fields.BoolOr("logprobs", false);
+  request.shows_reasoning = fields.BoolOr("include_reasoning", true);
   request.continues = fields.BoolOr("continue_final_message", false) || IsBegun(fields);
   GenerateInput input = ReadGenerateFields(fields, body);
   input.top_logprobs = static_cast<uint32_t>(fields.IntOr("top_logprobs", 0, 0, kMostAlternatives));

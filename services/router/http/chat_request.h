@@ -22,10 +22,11 @@
 
 namespace moestro::router {
 
-// Of functions in namespaces, by the names by which the model knows them.
+// What a client calls a tool that the model knows as a function, by the model's name for it.
 struct ToolOrigin {
-  std::string space;
+  std::string space = {};  // its namespace; empty: none
   std::string name;
+  bool is_custom = false;  // its one argument is a text, and the client knows of no JSON
 };
 using ToolOrigins = std::map<std::string, ToolOrigin>;
 
@@ -36,6 +37,7 @@ struct ChatRequest {
   bool logprobs = false;
   std::string tools = {};  // JSON text of those that the model may call; empty: none
   ToolOrigins origins = {};
+  bool shows_reasoning = true;
   bool several_calls = true;      // false: the client gets the first only
   bool as_function_call = false;  // the answer has a call in the form before tools
   bool lost_tags = true;          // calls count without their tags: no grammar binds them

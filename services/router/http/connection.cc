@@ -1,14 +1,12 @@
 #include "services/router/http/connection.h"
 
 #include <algorithm>
-#include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -16,11 +14,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "common/base/exceptions.h"
 #include "common/telemetry/log.h"
 #include "common/text/json/surrogates.h"
+#include "services/router/http/answer_head.h"
 #include "services/router/http/errors.h"
 #include "services/router/http/framing.h"
 #include "services/router/metrics.h"
@@ -77,13 +74,6 @@ bool IsRequestId(std::string_view id) {
   });
 }
 
-// Another one for each request of this process, and of those before and beside it. Used by the event loops' threads.
-std::string NewRequestId() {
-  static const uint64_t start = std::random_device()() | uint64_t{std::random_device()()} << 32;
-  static std::atomic<uint64_t> count{0};
-  return absl::StrCat("req_", absl::Hex(start, absl::kZeroPad16), absl::Hex(count++, absl::kZeroPad8));
-}
-
 // The path and query of a target, which may name the server, too: "http://host/path".
 std::string_view WithoutServer(std::string_view target) {
   for (const std::string_view scheme : {"http://", "https://"}) {
@@ -94,9 +84,11 @@ std::string_view WithoutServer(std::string_view target) {
   return target;
 }
 
-}  // namespace
-
-namespace {
+// The target of a header that is not whole: the second word of its first line.
+std::string_view TargetOf(std::string_view begun) {
+  const size_t begin = std::min(begun.find(' '), begun.size() - 1) + 1;
+  return begun.substr(begin, begun.find_first_of(" \r\n", begin) - begin);
+}
 
 void Observe(prometheus::Histogram& histogram, std::chrono::steady_clock::duration time) {
   histogram.Observe(std::chrono::duration<double>(time).count());
@@ -111,15 +103,22 @@ struct Connection::Exchange {
     parser.eager(false);
   }
 
+  // By which an error has its form: the endpoint's, or else the one that was asked for.
+  std::string_view known_path() const {
+    const auto target = parser.get().target();
+    return !path.empty() ? path
+                         : WithoutServer(target.empty() ? asked : std::string_view(target.data(), target.size()));
+  }
+
   // Notes how the request is refused; false, for the caller to return.
   bool Refuse(const HttpError& error, HttpHeaders headers = {}) {
     headers.merge(HeadersOf(error));
     refusal = Refusal{.status = error.status, .headers = std::move(headers), .body = error.body};
     return false;
   }
-  bool Refuse(const absl::Status& status) { return Refuse(OpenAiError(status)); }
+  bool Refuse(const absl::Status& status) { return Refuse(ErrorAt(known_path(), status, id)); }
   bool Refuse(int status, const std::string& message, HttpHeaders headers = {}) {
-    return Refuse(OpenAiError(status, message), std::move(headers));
+    return Refuse(ErrorAt(known_path(), status, message, id), std::move(headers));
   }
   // The same where nobody knows where the request ends.
   bool RefuseAndClose(int status, const std::string& message) {
@@ -146,6 +145,7 @@ struct Connection::Exchange {
   bool http10 = false;
   bool chunked = false;  // how the body of the answer is framed
   std::string path;      // of the endpoint that was meant
+  std::string asked;     // the target, where the header did not become whole
   std::string id = NewRequestId();
   std::string text;  // of the header
 };
@@ -260,13 +260,13 @@ Connection::Awaitable<bool> Connection::ServeOne() {
 Connection::Awaitable<bool> Connection::ReadHeader(Exchange& exchange) {
   idle_ = true;
   unused_since_ = Clock::now();
+  const auto first = [&] { return std::string_view(static_cast<const char*>(input_.data().data()), input_.size()); };
   bool skipped = false;
   while (true) {
     while (input_.size() == 0) {
       if (shared_.draining || !co_await MoreInput()) co_return false;
     }
     // Some clients end a body with an empty line, which belongs to nothing (RFC 9112 2.2).
-    const auto first = [&] { return std::string_view(static_cast<const char*>(input_.data().data()), input_.size()); };
     if (skipped || first()[0] != '\r') break;
     if (input_.size() == 1 && !co_await MoreInput()) co_return false;
     if (!first().starts_with("\r\n")) break;
@@ -283,8 +283,9 @@ Connection::Awaitable<bool> Connection::ReadHeader(Exchange& exchange) {
     exchange.text.append(static_cast<const char*>(input_.data().data()), bytes);
     input_.consume(bytes);
     room_.Notify();
+    if (error == http::error::need_more && co_await MoreInput()) continue;
+    if (error) exchange.asked = std::string(TargetOf(first()));
     if (error == http::error::need_more) {
-      if (co_await MoreInput()) continue;
       co_return timed_out_&& exchange.Refuse(408, "the header did not arrive in time");
     }
     if (error == http::error::header_limit) {
@@ -425,7 +426,7 @@ Connection::Awaitable<bool> Connection::ReadBody(Exchange& exchange) {
 
 std::string Connection::TooLarge(uint64_t limit) { return absl::StrCat("the body has more than ", limit, " bytes"); }
 
-std::shared_ptr<Response> Connection::NewResponse(ClientCall::Deadline deadline) {
+std::shared_ptr<Response> Connection::NewResponse(const Exchange& exchange) {
   const std::weak_ptr<Connection> weak = weak_from_this();
   return std::make_shared<Response>(
       shared_.slow_clients,
@@ -439,44 +440,27 @@ std::shared_ptr<Response> Connection::NewResponse(ClientCall::Deadline deadline)
           if (const auto self = weak.lock()) self->Close();
         });
       },
-      deadline);
+      exchange.id, exchange.deadline);
 }
 
 void Connection::Dispatch(Exchange& exchange) {
-  response_ = NewResponse(exchange.deadline);
+  response_ = NewResponse(exchange);
   response_->call().SetTenant(exchange.request->tenant);
   response_->call().SetBytes(exchange.request->body.text.size());
   // Of requests that a client sends ahead, not the time in which the one before ran.
   response_->call().times().SetReceived(std::max(last_input_, exchange.begun));
-  const auto run = [endpoint = exchange.endpoint, request = exchange.request, response = response_] {
+  const auto fail = [](const Endpoint& endpoint, const absl::Status& status, Response& response) {
+    const HttpError error = ErrorAt(endpoint.path, status, response.request_id());
+    response.Send(error.status, HeadersOf(error), error.body).IgnoreError();
+  };
+  const auto run = [fail, endpoint = exchange.endpoint, request = exchange.request, response = response_] {
     const absl::Status status = CatchExceptions([&] { return endpoint->handle(*request, *response); });
-    if (!status.ok() && !response->begun()) {
-      const HttpError error = OpenAiError(status);
-      response->Send(error.status, HeadersOf(error), error.body).IgnoreError();
-    }
+    if (!status.ok() && !response->begun()) fail(*endpoint, status, *response);
     response->End();
   };
   if (exchange.endpoint->where == Endpoint::Where::kEventLoop) return run();
   if (shared_.workers.Run(run)) return;
-  const HttpError error = OpenAiError(absl::ResourceExhaustedError("all workers are busy; try again later"));
-  response_->Send(error.status, HeadersOf(error), error.body).IgnoreError();
-}
-
-std::string Connection::WireHead(const Exchange& exchange, const ResponseHead& head) const {
-  std::string wire = absl::StrCat("HTTP/1.1 ", head.status, " ", ReasonPhrase(head.status), "\r\n");
-  for (const auto& [name, value] : head.headers) absl::StrAppend(&wire, name, ": ", value, "\r\n");
-  if (!shared_.callers.cors_origin.empty()) {
-    absl::StrAppend(&wire, "Access-Control-Allow-Origin: ", shared_.callers.cors_origin, "\r\n");
-    if (shared_.callers.cors_origin != "*") absl::StrAppend(&wire, "Vary: Origin\r\n");
-  }
-  if (head.length && head.status != 204) absl::StrAppend(&wire, "Content-Length: ", *head.length, "\r\n");
-  if (exchange.chunked) absl::StrAppend(&wire, "Transfer-Encoding: chunked\r\n");
-  absl::StrAppend(&wire, "Date: ", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone()),
-                  "\r\n");
-  // OpenAI's clients show the first, Anthropic's the second.
-  absl::StrAppend(&wire, "x-request-id: ", exchange.id, "\r\nrequest-id: ", exchange.id, "\r\n");
-  absl::StrAppend(&wire, "Connection: ", exchange.keep_alive ? "keep-alive" : "close", "\r\n\r\n");
-  return wire;
+  fail(*exchange.endpoint, absl::ResourceExhaustedError("all workers are busy; try again later"), *response_);
 }
 
 // Writes the answer. False if the connection must end after it.
@@ -497,7 +481,9 @@ Connection::Awaitable<bool> Connection::Answer(Exchange& exchange) {
       exchange.chunked = !ready.head->length && !exchange.http10;
       const bool is_extra = shared_.crowded && !had_key_;
       if ((!ready.head->length && exchange.http10) || shared_.draining || is_extra) exchange.keep_alive = false;
-      head = WireHead(exchange, *ready.head);
+      head = AnswerHead(*ready.head,
+                        {.request_id = exchange.id, .chunked = exchange.chunked, .keep_alive = exchange.keep_alive},
+                        shared_.callers);
       status = ready.head->status;
       if (!ready.head->length) stream.emplace(shared_.metrics.streams);
     }
@@ -544,7 +530,7 @@ Connection::Awaitable<bool> Connection::AnswerRefusal(Exchange& exchange) {
   const bool whole = exchange.parser.is_done() && !exchange.misframed;
   if (!whole) exchange.keep_alive = false;
   timed_out_ = false;
-  response_ = NewResponse();
+  response_ = NewResponse(exchange);
   Exchange::Refusal& refusal = *exchange.refusal;
   response_->Send(refusal.status, std::move(refusal.headers), std::move(refusal.body)).IgnoreError();
   const bool again = co_await Answer(exchange);

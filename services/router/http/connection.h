@@ -83,9 +83,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Awaitable<bool> AnswerRefusal(Exchange& exchange);
   Awaitable<void> Linger();
   void Dispatch(Exchange& exchange);
-  std::shared_ptr<Response> NewResponse(ClientCall::Deadline deadline = std::nullopt);
+  std::shared_ptr<Response> NewResponse(const Exchange& exchange);
   static std::string TooLarge(uint64_t limit);
-  std::string WireHead(const Exchange& exchange, const ResponseHead& head) const;
 
   HttpShared& shared_;
   const std::unique_ptr<Transport> transport_;

@@ -73,18 +73,66 @@ const char* CodeOf(int status) {
   }
 }
 
+// As Anthropic's documentation has them. 503 is what clients treat as its 529.
+const char* AnthropicType(int status) {
+  switch (status) {
+    case 413:
+      return "request_too_large";
+    case 503:
+      return "overloaded_error";
+    case 504:
+      return "timeout_error";
+    default:
+      return status < 500 ? TypeOf(status) : "api_error";
+  }
+}
+
 std::string OwnMessage(const absl::Status& status) {
   return std::string(absl::StripPrefix(status.message(), kChatPrefix));
 }
 
-HttpError Error(int status, const std::string& message, std::string_view param, const char* code) {
-  Json error = {{"message", message}, {"type", TypeOf(status)}, {"param", nullptr}, {"code", nullptr}};
-  if (!param.empty()) error["param"] = param;
-  if (code != nullptr) error["code"] = code;
-  return {
-      .status = status,
-      .body = Json{{"type", "error"}, {"error", std::move(error)}}.dump(-1, ' ', false, Json::error_handler_t::replace),
-      .retry_after = status == 429 || status == 503 ? std::optional<int64_t>(1) : std::nullopt};
+// Anthropic's clients then send the whole conversation themselves.
+bool IsAboutThread(const absl::Status& status) {
+  return absl::IsUnimplemented(status) && absl::StartsWith(status.message(), "thread: ");
+}
+
+// What an error says, whichever form it has.
+struct Said {
+  int status = 500;
+  std::string message = {};
+  std::string_view param = {};
+  const char* code = nullptr;
+};
+
+Json OpenAiForm(const Said& said) {
+  Json error = {{"message", said.message}, {"type", TypeOf(said.status)}, {"param", nullptr}, {"code", nullptr}};
+  if (!said.param.empty()) error["param"] = said.param;
+  if (said.code != nullptr) error["code"] = said.code;
+  return {{"type", "error"}, {"error", std::move(error)}};
+}
+
+Json AnthropicForm(const Said& said, const std::string& request_id) {
+  Json error{{"type", AnthropicType(said.status)}, {"message", said.message}};
+  if (said.code != nullptr) error["details"] = {{"error_code", said.code}};
+  Json form{{"type", "error"}, {"error", std::move(error)}};
+  if (!request_id.empty()) form["request_id"] = request_id;
+  return form;
+}
+
+enum class Form { kOpenAi, kAnthropic, kOllama };
+
+Form FormAt(std::string_view path) {
+  if (path.starts_with("/v1/messages")) return Form::kAnthropic;
+  return path.starts_with("/api/") ? Form::kOllama : Form::kOpenAi;
+}
+
+HttpError Error(Form form, const Said& said, const std::string& request_id) {
+  const Json body = form == Form::kAnthropic ? AnthropicForm(said, request_id)
+                    : form == Form::kOllama  ? Json{{"error", said.message}}
+                                             : OpenAiForm(said);
+  return {.status = said.status,
+          .body = body.dump(-1, ' ', false, Json::error_handler_t::replace),
+          .retry_after = said.status == 429 || said.status == 503 ? std::optional<int64_t>(1) : std::nullopt};
 }
 
 }  // namespace
@@ -103,14 +151,17 @@ absl::Status InWordsOf(Api api, const absl::Status& status) {
       {Api::kChat, "chat", "messages"},
       {Api::kChat, "token_ids", "messages"},
       {Api::kChat, "input", "messages"},
+      {Api::kChat, "cache_scope", "cache_salt"},
       {Api::kCompletions, "token_ids", "prompt"},
       {Api::kCompletions, "input", "prompt"},
       {Api::kCompletions, "text", "prompt"},
+      {Api::kCompletions, "cache_scope", "cache_salt"},
       {Api::kResponses, "chat.template_flags", "reasoning"},
       {Api::kResponses, "chat.tools", "tools"},
       {Api::kResponses, "chat", "input"},
       {Api::kResponses, "messages", "input"},
       {Api::kResponses, "token_ids", "input"},
+      {Api::kResponses, "cache_scope", "cache_salt"},
       {Api::kMessages, "chat.template_flags", "thinking"},
       {Api::kMessages, "chat.messages", "messages"},
       {Api::kMessages, "chat.tools", "tools"},
@@ -118,6 +169,7 @@ absl::Status InWordsOf(Api api, const absl::Status& status) {
       {Api::kMessages, "token_ids", "messages"},
       {Api::kMessages, "input", "messages"},
       {Api::kMessages, "stop", "stop_sequences"},
+      {Api::kMessages, "cache_scope", "cache_salt"},
   };
   const std::string_view message(status.message().data(), status.message().size());
   const std::string_view field = FieldOf(message);
@@ -190,13 +242,24 @@ const char* ErrorCode(const absl::Status& status) {
   return code == 400 && absl::IsUnimplemented(status) ? "unsupported_parameter" : CodeOf(code);
 }
 
-HttpError OpenAiError(const absl::Status& status) {
-  HttpError error = Error(HttpStatusOf(status), ErrorMessage(status), FieldOf(OwnMessage(status)), ErrorCode(status));
+HttpError ErrorAt(std::string_view path, const absl::Status& status, const std::string& request_id) {
+  const Form form = FormAt(path);
+  const bool is_anthropic = form == Form::kAnthropic;
+  const std::string own = OwnMessage(status);
+  HttpError error =
+      Error(form,
+            {.status = HttpStatusOf(status),
+             .message = is_anthropic ? AnthropicMessage(status) : ErrorMessage(status),
+             .param = FieldOf(own),
+             .code = is_anthropic && IsAboutThread(status) ? "thread_unsupported_request" : ErrorCode(status)},
+            request_id);
   if (const auto seconds = RetryAfterSeconds(status)) error.retry_after = seconds;
   return error;
 }
 
-HttpError OpenAiError(int status, const std::string& message) { return Error(status, message, {}, CodeOf(status)); }
+HttpError ErrorAt(std::string_view path, int status, const std::string& message, const std::string& request_id) {
+  return Error(FormAt(path), {.status = status, .message = message, .code = CodeOf(status)}, request_id);
+}
 
 HttpHeaders HeadersOf(const HttpError& error) {
   HttpHeaders headers{{"Content-Type", "application/json"}};

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "services/router/http/api_fields.h"
@@ -33,13 +34,17 @@ std::string AnthropicMessage(const absl::Status& status);
 // OpenAI's word for an error; null: it has none.
 const char* ErrorCode(const absl::Status& status);
 
-// 429 and 503 have a Retry-After: that of the status (access/retry_after.h), or a second.
-// {"error": {"message", "type", "param", "code"}}, as OpenAI's API has it, with {"type": "error"}, as Anthropic's has
-// it: before the endpoint is known, nobody knows the client. `param` is the field with which the message of an
-// INVALID_ARGUMENT begins.
-HttpError OpenAiError(const absl::Status& status);
+// An error in the form of the API that has `path`: Anthropic's at /v1/messages, Ollama's at /api, else OpenAI's.
+// `request_id`: as in the headers of the answer; empty: it has none. 429 and 503 have a Retry-After: that of the status
+// (access/retry_after.h), or a second.
+HttpError ErrorAt(std::string_view path, const absl::Status& status, const std::string& request_id = {});
 // The same for an HTTP status that no absl::Status has: 405, 408, 413, 431.
-HttpError OpenAiError(int status, const std::string& message);
+HttpError ErrorAt(std::string_view path, int status, const std::string& message, const std::string& request_id = {});
+
+// {"error": {"message", "type", "param", "code"}}, as OpenAI's API has it, with {"type": "error"}, as Anthropic's has
+// it: where the path is not known, nobody knows the client. `param` is the field with which the message of an
+// INVALID_ARGUMENT begins.
+inline HttpError OpenAiError(const absl::Status& status) { return ErrorAt("", status); }
 
 // The headers of an answer that is an error.
 HttpHeaders HeadersOf(const HttpError& error);

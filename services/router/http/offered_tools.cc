@@ -11,7 +11,11 @@ std::string TextAt(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-bool IsLeftOutTool(Api api, const json& tool) { return IsLeftOut(api, "tools[].type", TextAt(tool, "type")); }
+// What has the fields of a function in any API's form is one, whatever its type is called.
+bool IsLeftOutTool(Api api, const json& tool) {
+  if (tool.contains("function") || tool.contains("input_schema")) return false;
+  return IsLeftOut(api, "tools[].type", TextAt(tool, "type"));
+}
 
 }  // namespace
 

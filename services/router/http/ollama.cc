@@ -19,19 +19,6 @@ namespace {
 // Programs ask for a version before they use what came with it. That of the API as it is here.
 constexpr char kOllamaVersion[] = "0.13.0";
 
-// The status, for the log.
-absl::Status SendOllamaError(const absl::Status& status, Response& response) {
-  if (status.ok()) return status;
-  const std::string body = Dump({{"error", ErrorMessage(status)}});
-  if (response.begun()) {
-    response.Write(body + "\n").IgnoreError();
-  } else {
-    const HttpError error = OpenAiError(status);  // has its HTTP status, and when to come again
-    response.Send(error.status, HeadersOf(error), body).IgnoreError();
-  }
-  return status;
-}
-
 absl::Status AnswerOllama(OllamaForm form, const HttpApi& api, HttpRequest& http, Response& response) {
   ClientCall& call = response.call();
   const CancelCheck check = [&] { return call.Check(); };
@@ -51,6 +38,15 @@ absl::Status AnswerOllama(OllamaForm form, const HttpApi& api, HttpRequest& http
   const std::unique_ptr<ChatAnswer> answer = NewOllamaAnswer(form, request, model, id, response);
   MOE_RETURN_IF_ERROR(RunChoices(api, call, id, request.chat.choices, *answer));
   return answer->Finish();
+}
+
+// A stream that has begun ends with a line for the error.
+absl::Status RunOllama(OllamaForm form, const HttpApi& api, HttpRequest& http, Response& response) {
+  absl::Status status = AnswerOllama(form, api, http, response);
+  if (!status.ok() && response.begun()) {
+    response.Write(ErrorAt(http.head.path, status).body + "\n").IgnoreError();
+  }
+  return status;
 }
 
 // What is known of a published model without its files: nothing of its parameters or types of weights.
@@ -77,7 +73,9 @@ OrderedJson Capabilities(const ServedModel& model) {
   return capabilities;
 }
 
-absl::Status ShowModel(const HttpApi& api, HttpRequest& http, Response& response) {
+}  // namespace
+
+absl::Status HandleOllamaShow(const HttpApi& api, HttpRequest& http, Response& response) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Described());
   MOE_ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseRequest(http.body.text, *model));
   absl::Status status;
@@ -100,24 +98,17 @@ absl::Status ShowModel(const HttpApi& api, HttpRequest& http, Response& response
                                  {"modified_at", OllamaTime(absl::FromUnixSeconds(model->created_seconds))}}));
 }
 
-}  // namespace
-
 absl::Status HandleOllamaChat(const HttpApi& api, HttpRequest& request, Response& response) {
-  return SendOllamaError(AnswerOllama(OllamaForm::kChat, api, request, response), response);
+  return RunOllama(OllamaForm::kChat, api, request, response);
 }
 
 absl::Status HandleOllamaGenerate(const HttpApi& api, HttpRequest& request, Response& response) {
-  return SendOllamaError(AnswerOllama(OllamaForm::kGenerate, api, request, response), response);
+  return RunOllama(OllamaForm::kGenerate, api, request, response);
 }
 
 absl::Status HandleOllamaTags(const HttpApi& api, Response& response) {
-  const absl::StatusOr<ModelBoard::ModelPtr> model = api.board.Described();
-  if (!model.ok()) return SendOllamaError(model.status(), response);
-  return response.SendJson(200, Dump({{"models", OrderedJson::array({ModelEntry(**model)})}}));
-}
-
-absl::Status HandleOllamaShow(const HttpApi& api, HttpRequest& request, Response& response) {
-  return SendOllamaError(ShowModel(api, request, response), response);
+  MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Described());
+  return response.SendJson(200, Dump({{"models", OrderedJson::array({ModelEntry(*model)})}}));
 }
 
 absl::Status HandleOllamaPs(const HttpApi& api, Response& response) {
@@ -135,14 +126,6 @@ absl::Status HandleOllamaPs(const HttpApi& api, Response& response) {
 
 absl::Status HandleOllamaVersion(Response& response) {
   return response.SendJson(200, Dump({{"version", kOllamaVersion}}));
-}
-
-absl::Status RefuseOllama(const char* path, Response& response) {
-  return SendOllamaError(absl::UnimplementedError(
-                             absl::StrCat(path,
-                                          " is not supported, because this server has one model, which generates text; "
-                                          "start it with another --model")),
-                         response);
 }
 
 }  // namespace moestro::router

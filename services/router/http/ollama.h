@@ -16,7 +16,4 @@ absl::Status HandleOllamaShow(const HttpApi& api, HttpRequest& request, Response
 absl::Status HandleOllamaPs(const HttpApi& api, Response& response);
 absl::Status HandleOllamaVersion(Response& response);
 
-// What only a server with many models can do: pull, create, embed and such. 501, with what to do instead.
-absl::Status RefuseOllama(const char* path, Response& response);
-
 }  // namespace moestro::router

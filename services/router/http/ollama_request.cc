@@ -140,6 +140,7 @@ absl::StatusOr<OllamaBody> TranslateOllama(OllamaForm form, std::string_view bod
   if (fields.BoolOr("logprobs", false) || fields.IntOr("top_logprobs", 0, 0, INT32_MAX) > 0) {
     fields.Unsupported("logprobs", "answers have none in this API: ask /v1/chat/completions");
   }
+  fields.BoolOr("truncate", true);  // a conversation that is too long is an error either way, not a shorter one
   OrderedJson to = OrderedJson::object();
   AddGenerateOptions(fields, from, to);
   AddAnswerFormat(fields, from, to);

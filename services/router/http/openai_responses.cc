@@ -15,6 +15,14 @@
 namespace moestro::router {
 namespace {
 
+// What a custom tool is called with: the one argument of its function. A model that writes no such JSON, or is cut off,
+// is taken at its word.
+std::string CustomInput(const std::string& arguments) {
+  const OrderedJson parsed = OrderedJson::parse(arguments, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object() || !parsed.contains("input") || !parsed["input"].is_string()) return arguments;
+  return parsed["input"].get<std::string>();
+}
+
 // The answer as a list of items, of which the last may still grow. Each change is an event.
 class ResponsesAnswer final : public Answer {
  public:
@@ -132,7 +140,7 @@ class ResponsesAnswer final : public Answer {
     return event;
   }
   static const char* IdPrefix(std::string_view type) {
-    return type == "function_call" ? "fc_" : type == "reasoning" ? "rs_" : "msg_";
+    return type == "function_call" ? "fc_" : type == "custom_tool_call" ? "ctc_" : type == "reasoning" ? "rs_" : "msg_";
   }
 
   absl::Status Open(const char* type, OrderedJson fields) {
@@ -163,37 +171,55 @@ class ResponsesAnswer final : public Answer {
 
   absl::Status AddCall(const ToolCallDelta& call) {
     if (!call.name.empty()) {
+      OrderedJson fields{{"call_id", call.id}, {"name", call.name}};
       const auto origin = request_.origins.find(call.name);
-      OrderedJson fields{{"call_id", call.id}, {"name", call.name}, {"arguments", ""}};
+      const bool is_custom = origin != request_.origins.end() && origin->second.is_custom;
       if (origin != request_.origins.end()) {
         fields["name"] = origin->second.name;
-        fields["namespace"] = origin->second.space;
+        if (!origin->second.space.empty()) fields["namespace"] = origin->second.space;
       }
-      MOE_RETURN_IF_ERROR(Open("function_call", std::move(fields)));
+      fields[is_custom ? "input" : "arguments"] = "";
+      MOE_RETURN_IF_ERROR(Open(is_custom ? "custom_tool_call" : "function_call", std::move(fields)));
     }
-    if (call.arguments.empty()) return absl::OkStatus();
     text_ += call.arguments;
+    // The text of a custom tool is in JSON until that is whole.
+    if (call.arguments.empty() || open_ == "custom_tool_call") return absl::OkStatus();
     return Emit("response.function_call_arguments.delta", With(Place(), "delta", call.arguments));
   }
 
   // Ends the open item, which is whole unless the answer was cut.
   absl::Status Close(const char* state = "completed") {
     if (open_.empty()) return absl::OkStatus();
+    const std::string type = std::exchange(open_, {});
     const std::string text = std::exchange(text_, {});
     item()["status"] = state;
-    if (std::exchange(open_, {}) == "function_call") {
-      item()["arguments"] = text;
-      OrderedJson done = With(Place(), "arguments", text);
-      MOE_RETURN_IF_ERROR(Emit("response.function_call_arguments.done", With(std::move(done), "name", item()["name"])));
-    } else {
-      OrderedJson& part = item()["content"][0];
-      part["text"] = text;
-      const std::string type = part["type"];
-      MOE_RETURN_IF_ERROR(
-          Emit(absl::StrCat("response.", type, ".done"), WithLogprobs(With(PartPlace(), "text", text), type)));
-      MOE_RETURN_IF_ERROR(Emit("response.content_part.done", With(PartPlace(), "part", part)));
-    }
+    MOE_RETURN_IF_ERROR(type == "function_call"      ? CloseFunctionCall(text)
+                        : type == "custom_tool_call" ? CloseCustomCall(CustomInput(text))
+                                                     : CloseText(text));
     return Emit("response.output_item.done", {{"output_index", items_.size() - 1}, {"item", item()}});
+  }
+
+  absl::Status CloseFunctionCall(const std::string& arguments) {
+    item()["arguments"] = arguments;
+    OrderedJson done = With(Place(), "arguments", arguments);
+    return Emit("response.function_call_arguments.done", With(std::move(done), "name", item()["name"]));
+  }
+
+  absl::Status CloseCustomCall(const std::string& input) {
+    item()["input"] = input;
+    if (!input.empty()) {
+      MOE_RETURN_IF_ERROR(Emit("response.custom_tool_call_input.delta", With(Place(), "delta", input)));
+    }
+    return Emit("response.custom_tool_call_input.done", With(Place(), "input", input));
+  }
+
+  absl::Status CloseText(const std::string& text) {
+    OrderedJson& part = item()["content"][0];
+    part["text"] = text;
+    const std::string type = part["type"];
+    MOE_RETURN_IF_ERROR(
+        Emit(absl::StrCat("response.", type, ".done"), WithLogprobs(With(PartPlace(), "text", text), type)));
+    return Emit("response.content_part.done", With(PartPlace(), "part", part));
   }
 
   const HttpApi& api_;

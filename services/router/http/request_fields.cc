@@ -102,12 +102,12 @@ class ConstraintReader {
     }
   }
 
+ private:
   // An empty text and false ask for nothing: clients send every field that they know.
   static bool IsSet(const JsonFields& owner, const char* key) {
     return owner.Has(key) && owner.object()[key] != "" && owner.object()[key] != false;
   }
 
- private:
   void ReadOne(JsonFields& owner, std::string_view written, const std::string& path, const Field& field) {
     using Kind = Constraint::Kind;
     const json& value = owner.object()[field.name];
@@ -155,18 +155,6 @@ constexpr ConstraintReader::Field kStructuredFields[] = {
     {"grammar", Form::kGrammar},
     {"json_object", Form::kJsonObject},
 };
-// Other ways to bind an answer, which are not here.
-constexpr const char* kNoConstraints[] = {
-    "structural_tag",    "whitespace_pattern", "guided_whitespace_pattern",    "disable_any_whitespace", "grammar_lazy",
-    "allowed_token_ids", "bad_words",          "disable_additional_properties"};
-
-void RefuseConstraints(JsonFields& owner) {
-  for (const char* key : kNoConstraints) {
-    if (!ConstraintReader::IsSet(owner, key) || owner.object()[key].empty()) continue;
-    owner.Unsupported(key, "is not supported: bind the answer with response_format, grammar or regex");
-  }
-}
-
 // llama-server's grammar is a text, TGI's {"type": "json" or "regex", "value"}.
 void ReadGrammar(JsonFields& fields, std::string_view body, ConstraintReader& constraint) {
   if (!fields.Has("grammar") || !fields.object()["grammar"].is_object()) {
@@ -226,9 +214,7 @@ void ReadConstraint(JsonFields& fields, std::string_view body, GenerateInput& in
   for (const char* key : {"structured_outputs", "guided_decoding"}) {
     JsonFields inner = fields.Sub(key);
     constraint.Read(inner, text::RawField(body, key), absl::StrCat(key, "."), kStructuredFields);
-    RefuseConstraints(inner);
   }
-  RefuseConstraints(fields);
   ReadResponseFormat(fields, body, constraint, input);
 }
 
@@ -258,8 +244,10 @@ uint32_t ReadMaxTokens(JsonFields& fields, const char* key) {
 
 GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
   GenerateInput input;
-  input.max_tokens = ReadMaxTokens(fields, "max_tokens");
-  if (fields.Has("max_completion_tokens")) input.max_tokens = ReadMaxTokens(fields, "max_completion_tokens");
+  // The last one goes first; the first is llama-server's name for it.
+  for (const char* key : {"n_predict", "max_tokens", "max_completion_tokens"}) {
+    if (fields.Has(key)) input.max_tokens = ReadMaxTokens(fields, key);
+  }
   input.temperature = ReadFloat(fields, "temperature");
   input.top_p = ReadFloat(fields, "top_p");
   // -1 is vLLM's word for "off".
@@ -271,6 +259,10 @@ GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
   if (fields.Has("stop_token_ids")) input.stop_ids = ReadIds(fields, "stop_token_ids");
   input.ignore_eos = fields.BoolOr("ignore_eos", false);
   input.stop = ReadStop(fields);
+  // SGLang's name for it is the second.
+  input.keep_stop_text = fields.BoolOr("include_stop_str_in_output", fields.BoolOr("no_stop_trim", false));
+  input.keep_special_tokens = !fields.BoolOr("skip_special_tokens", true);
+  input.cache_scope = fields.StringOr("cache_salt", "");  // vLLM's name
   input.min_p = ReadFloat(fields, "min_p");
   input.presence_penalty = ReadFloat(fields, "presence_penalty");
   input.frequency_penalty = ReadFloat(fields, "frequency_penalty");
@@ -280,6 +272,13 @@ GenerateInput ReadGenerateFields(JsonFields& fields, std::string_view body) {
   input.logit_bias = ReadLogitBias(fields);
   ReadConstraint(fields, body, input);
   input.way = ReadWay(fields);
+  // Without ends of its own an answer is as long as it may be.
+  const bool is_endless = input.ignore_eos && input.stop.empty() && input.stop_ids.empty();
+  if (fields.IntOr("min_tokens", 0, 0, UINT32_MAX) > 0 && !is_endless) {
+    fields.Unsupported("min_tokens",
+                       "is supported with ignore_eos: true and without stop and stop_token_ids only: "
+                       "then an answer has max_tokens");
+  }
   return input;
 }
 

@@ -27,11 +27,15 @@ struct ResponseHead {
 // Thread-safe. One thread at a time makes the answer.
 class Response {
  public:
+  // `request_id`: as its headers have it; empty: of a request that came over no connection.
   // `wake` is called when something new is ready, on any thread. `abort` ends the connection: the client reads too
   // slowly. Neither may block, and both may be called after the connection has gone. `clients` must outlive this.
-  Response(SlowClients& clients, std::function<void()> wake, std::function<void()> abort,
+  Response(SlowClients& clients, std::function<void()> wake, std::function<void()> abort, std::string request_id = {},
            ClientCall::Deadline deadline = std::nullopt)
-      : call_(deadline), client_(clients, std::move(abort)), wake_(std::move(wake)) {}
+      : request_id_(std::move(request_id)),
+        call_(deadline),
+        client_(clients, std::move(abort)),
+        wake_(std::move(wake)) {}
   Response(const Response&) = delete;
   Response& operator=(const Response&) = delete;
 
@@ -50,6 +54,7 @@ class Response {
   absl::Status WaitUntilTaken();
 
   bool begun() const;
+  const std::string& request_id() const { return request_id_; }
 
   // What the calls to roles on behalf of this request inherit.
   ClientCall& call() { return call_; }
@@ -78,6 +83,7 @@ class Response {
  private:
   absl::Status PushLocked(std::string piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const std::string request_id_;
   ClientCall call_;
   mutable Mutex mutex_;
   SlowClients::Stream client_;

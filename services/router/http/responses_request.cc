@@ -103,7 +103,7 @@ class Conversation {
   }
 
   text::Chat& chat_;
-  std::map<std::pair<std::string, std::string>, std::string> known_;  // of namespaces, by these and the own names
+  std::map<std::pair<std::string, std::string>, std::string> known_;  // by namespaces and the own names
   std::string reasoning_;                                             // that the next message of the assistant had
 };
 
@@ -122,6 +122,7 @@ void ReadInput(JsonFields& fields, std::string_view body, const ToolOrigins& ori
 }
 
 // {"type": "function", "name": ...} as chat completions have it, {"type": "function", "function": {"name": ...}}.
+// A custom tool, {"type": "custom", "name", "description", "format"}, which takes a text, is a function of that text.
 class ToolReader {
  public:
   ToolReader(const json& request, ToolOrigins& origins) : offered_(Api::kResponses, request), origins_(origins) {}
@@ -135,6 +136,8 @@ class ToolReader {
       ++i;
       tool.BoolOr("defer_loading", false);
       if (!offered_.Has(tool.object())) return;
+      const bool has_schema = tool.Has("input_schema");  // then it is a function of Anthropic's API
+      if (tool.StringOr("type", "") == "custom" && !has_schema) return AddCustom(tool, space);
       // Chat completions have the fields of a function one level deeper.
       if (tool.Has("function")) {
         JsonFields function = tool.Sub("function");
@@ -152,21 +155,38 @@ class ToolReader {
  private:
   void Add(JsonFields& tool, std::string_view text, const std::string& space) {
     CheckFunction(tool);
-    const std::string own = tool.StringOr("name", "");
+    Offer(tool.StringOr("name", ""), space, /*is_custom=*/false, MembersOf(text));
+  }
+
+  void AddCustom(JsonFields& tool, const std::string& space) {
+    constexpr char kParameters[] =
+        R"({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]})";
+    const std::string name = tool.StringOr("name", "");
+    if (name.empty()) return tool.Fail("name", "missing");
+    std::string description = tool.StringOr("description", "");
+    JsonFields format = tool.Sub("format");
+    const std::string type = format.StringOr("type", "text");
+    if (type != "text" && type != "grammar") format.Fail("type", "must be text or grammar");
+    const std::string syntax = format.StringOr("syntax", ""), definition = format.StringOr("definition", "");
+    if (type == "grammar") {
+      absl::StrAppend(&description, description.empty() ? "" : "\n\n", "The input has this form (", syntax, "):\n",
+                      definition);
+    }
+    Offer(name, space, /*is_custom=*/true,
+          absl::StrCat(R"(, "description": )", json(description).dump(), R"(, "parameters": )", kParameters));
+  }
+
+  // `members`: of the function, behind its name.
+  void Offer(const std::string& own, const std::string& space, bool is_custom, const std::string& members) {
     if (space.empty() && names_.contains(own)) return;  // a search found one that was offered already
     std::string name = own;
     // Models call functions by the names that they were given; only where two are the same the namespace tells them
     // apart.
     if (!space.empty() && names_.contains(name)) name = absl::StrCat(space, space.ends_with("__") ? "" : "__", own);
     names_.insert(name);
-    if (!space.empty()) origins_[name] = {.space = space, .name = own};
-    std::string function = absl::StrCat("\"name\": ", json(name).dump());
-    for (const char* key : {"description", "parameters", "strict"}) {
-      const std::string_view value = text::RawField(text, key);
-      if (value.empty()) continue;
-      absl::StrAppend(&function, ", \"", key, "\": ", std::string(value));
-    }
-    absl::StrAppend(&tools_, tools_.empty() ? "[" : ", ", R"({"type": "function", "function": {)", function, "}}");
+    if (!space.empty() || is_custom) origins_[name] = {.space = space, .name = own, .is_custom = is_custom};
+    absl::StrAppend(&tools_, tools_.empty() ? "[" : ", ", R"({"type": "function", "function": {"name": )",
+                    json(name).dump(), members, "}}");
   }
 
   const OfferedTools offered_;

@@ -11,8 +11,8 @@
 namespace moestro::router {
 
 // instructions, input, tools and reasoning of a request. `body`: its text, of which the tools are taken as they were
-// written. `origins`: gets those of functions in namespaces. INVALID_ARGUMENT names the field, UNIMPLEMENTED one that
-// RefuseFields refuses.
+// written. `origins`: gets those of custom tools, and of functions in namespaces. INVALID_ARGUMENT names the field,
+// UNIMPLEMENTED one that RefuseFields refuses.
 absl::StatusOr<text::Chat> ReadResponsesChat(const nlohmann::json& request, std::string_view body,
                                              ToolOrigins& origins);
 

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
-#include "services/router/http/errors.h"
+#include "services/router/http/answer_head.h"
 #include "services/router/http/shares.h"
 #include "services/router/http/tls_transport.h"
 
@@ -28,13 +28,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{250};
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
-
-// An answer without a request, for a connection that ends with it.
-std::string WholeAnswer(const HttpError& error) {
-  return absl::StrCat("HTTP/1.1 ", error.status, " ", ReasonPhrase(error.status),
-                      "\r\nContent-Type: application/json\r\nContent-Length: ", error.body.size(),
-                      "\r\nConnection: close\r\n\r\n", error.body);
-}
 
 }  // namespace
 
@@ -70,8 +63,6 @@ struct HttpServer::Impl {
   };
   bool MakeRoom(const std::string* network);
   std::list<Client>::iterator Remove(std::list<Client>::iterator client);
-
-  const std::string to_plain_http = WholeAnswer(OpenAiError(400, "this port speaks TLS: use https://"));
 
   // In this order: the loop's end destroys connections, and the workers' end is before it.
   const HttpOptions options;
@@ -125,7 +116,8 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
 
 std::unique_ptr<Transport> HttpServer::Impl::MakeTransport(tcp::socket socket) const {
   if (options.tls == nullptr) return std::make_unique<TcpTransport>(std::move(socket));
-  return MakeTlsTransport(std::move(socket), options.tls->Current(), to_plain_http);
+  return MakeTlsTransport(std::move(socket), options.tls->Current(),
+                          [this] { return LastAnswer(400, "this port speaks TLS: use https://", options.callers); });
 }
 
 // Closes the connection that is unused for longest, one without a key first; of `network` unless that is null. False if

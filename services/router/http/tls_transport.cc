@@ -14,8 +14,8 @@ namespace {
 
 class TlsTransport final : public Transport {
  public:
-  TlsTransport(tcp::socket socket, asio::ssl::context context, const std::string& to_plain_http)
-      : stream_(std::make_shared<Stream>(std::move(socket), context)), to_plain_http_(to_plain_http) {}
+  TlsTransport(tcp::socket socket, asio::ssl::context context, std::function<std::string()> to_plain_http)
+      : stream_(std::make_shared<Stream>(std::move(socket), context)), to_plain_http_(std::move(to_plain_http)) {}
 
   asio::awaitable<Opening> Open(std::string& why) override {
     error_code error;
@@ -29,7 +29,7 @@ class TlsTransport final : public Transport {
     if (error.category() != asio::error::get_ssl_category()) co_return Opening::kFailed;
     switch (ERR_GET_REASON(static_cast<unsigned long>(error.value()))) {
       case SSL_R_HTTP_REQUEST:
-        stream_->next_layer().write_some(asio::buffer(to_plain_http_), error);
+        stream_->next_layer().write_some(asio::buffer(to_plain_http_()), error);
         co_return Opening::kPlainHttp;
       case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
       case SSL_R_CERTIFICATE_VERIFY_FAILED:
@@ -66,16 +66,16 @@ class TlsTransport final : public Transport {
   }
 
   const std::shared_ptr<Stream> stream_;  // lives until the alert has been dealt with
-  const std::string& to_plain_http_;
+  const std::function<std::string()> to_plain_http_;
   bool speaks_tls_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> MakeTlsTransport(tcp::socket socket, const std::shared_ptr<SSL_CTX>& context,
-                                            const std::string& to_plain_http) {
+                                            std::function<std::string()> to_plain_http) {
   SSL_CTX_up_ref(context.get());  // the next one takes a reference
-  return std::make_unique<TlsTransport>(std::move(socket), asio::ssl::context(context.get()), to_plain_http);
+  return std::make_unique<TlsTransport>(std::move(socket), asio::ssl::context(context.get()), std::move(to_plain_http));
 }
 
 }  // namespace moestro::router

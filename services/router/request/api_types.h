@@ -34,6 +34,7 @@ struct GenerateInput {
   bool ignore_eos = false;        // drops the model's own
   std::string cache_scope;        // of the prefix cache; empty = the shared one
   std::vector<std::string> stop;  // texts that end the answer, and are not part of it
+  bool keep_stop_text = false;    // the one that ended it is a part of it all the same
   std::optional<float> min_p;
   std::optional<float> presence_penalty;
   std::optional<float> frequency_penalty;

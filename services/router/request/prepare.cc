@@ -289,6 +289,7 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
                   .stop_ids = {},
                   .cache_scope = input.cache_scope,
                   .stop = input.stop,
+                  .keep_stop_text = input.keep_stop_text,
                   .keep_special_tokens = input.keep_special_tokens,
                   .way = input.way};
   MOE_RETURN_IF_ERROR(CheckSampling(input));

@@ -17,7 +17,10 @@ namespace {
 class TextSink final : public GenerationSink {
  public:
   TextSink(const GenerateJob& job, const ModelText& text, GenerateReplies& replies)
-      : job_(job), stream_(text.NewStream(job.keep_special_tokens)), stops_(job.stop), replies_(replies) {}
+      : job_(job),
+        stream_(text.NewStream(job.keep_special_tokens)),
+        stops_(job.stop, job.keep_stop_text),
+        replies_(replies) {}
 
   absl::Status OnWaiting() override { return replies_.Waiting(); }
   absl::Status OnAdmitted(const AdmissionNotice& notice) override {

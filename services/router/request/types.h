@@ -26,6 +26,7 @@ struct GenerateJob {
   std::vector<int32_t> stop_ids;
   std::string cache_scope = {};
   std::vector<std::string> stop = {};  // texts that end the answer; none is empty
+  bool keep_stop_text = false;         // the answer has the one that ended it
   bool keep_special_tokens = false;    // in the answer's text
   std::optional<PromptWay> way = {};   // the only one for its prompt; nullopt: the router chooses
 };

@@ -18,7 +18,8 @@ void StopMatcher::Pattern::Push(char byte) {
   if (byte == text[matched]) ++matched;
 }
 
-StopMatcher::StopMatcher(const std::vector<std::string>& stops) : patterns_(stops.begin(), stops.end()) {}
+StopMatcher::StopMatcher(const std::vector<std::string>& stops, bool keeps)
+    : keeps_(keeps), patterns_(stops.begin(), stops.end()) {}
 
 std::string StopMatcher::Push(std::string_view text) {
   if (!found_.empty()) return "";
@@ -30,7 +31,7 @@ std::string StopMatcher::Push(std::string_view text) {
       if (pattern.complete() && pattern.text.size() > found_.size()) found_ = pattern.text;
     }
     if (found_.empty()) continue;
-    pending.erase(pending.size() - found_.size());
+    if (!keeps_) pending.erase(pending.size() - found_.size());
     return pending;
   }
   size_t held = 0;

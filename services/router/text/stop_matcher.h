@@ -10,8 +10,8 @@ namespace moestro::router {
 
 class StopMatcher {
  public:
-  // `stops`: UTF-8, none is empty.
-  explicit StopMatcher(const std::vector<std::string>& stops);
+  // `stops`: UTF-8, none is empty. `keeps`: the one that is found is sent, too.
+  explicit StopMatcher(const std::vector<std::string>& stops, bool keeps = false);
 
   // What may be sent now that `text`, whole characters, has followed: everything before the stop text that ends first
   // (of several with the same end, the longest), without what may be the beginning of one. Nothing after a match. Takes
@@ -36,6 +36,7 @@ class StopMatcher {
     size_t matched = 0;           // bytes of text that the answer ends with
   };
 
+  const bool keeps_;
   std::vector<Pattern> patterns_;
   std::string held_;  // the longest beginning of a stop text that the answer ends with
   std::string found_;

@@ -176,7 +176,7 @@ class Validator {
                                                         {"date-time", "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d.*"},
                                                         {"uuid", "[0-9a-fA-F-]{36}"},
                                                         {"ipv4", "\\d+\\.\\d+\\.\\d+\\.\\d+"},
-                                                        {"ipv6", "[0-9a-fA-F:]+"},
+                                                        {"ipv6", "[0-9a-fA-F:.]+"},
                                                         {"email", "[^@ ]+@[^@ ]+"},
                                                         {"hostname", "[-.A-Za-z0-9]+"},
                                                         {"duration", "P.+"}};

@@ -75,6 +75,26 @@ TEST(AnthropicFieldsTest, ToolsBecomeFunctionsAndKeepTheOrderOfTheirKeys) {
             ReadAnthropic(head + tools + "}")->tools);
 }
 
+TEST(AnthropicFieldsTest, ToolsMayHaveTheFormOfOpenAi) {
+  const std::string head = R"({"messages": [{"role": "user", "content": "x"}], "tools": [)";
+  for (const char* tool :
+       {R"({"type": "function", "function": {"name": "f", "description": "d", "parameters": {"z": 1, "a": 2}}})",
+        R"({"type": "function", "name": "f", "description": "d", "parameters": {"z": 1, "a": 2}})"}) {
+    const auto chat = ReadAnthropic(head + tool + "]}");
+    ASSERT_TRUE(chat.ok()) << chat.status();
+    EXPECT_EQ(
+        chat->tools,
+        R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"z": 1, "a": 2}}}])")
+        << tool;
+  }
+  const auto bare = ReadAnthropic(head + R"({"type": "function", "function": {"name": "f"}}]})");
+  ASSERT_TRUE(bare.ok()) << bare.status();
+  EXPECT_EQ(bare->tools, R"([{"type": "function", "function": {"name": "f", "description": ""}}])");
+  EXPECT_THAT(AnthropicError(head + R"({"type": "function", "function": {"parameters": {}}}]})"),
+              StartsWith("tools[0].function.name: "));
+  EXPECT_THAT(AnthropicError(head + R"({"type": "custom", "name": "f"}]})"), StartsWith("tools[0].input_schema: "));
+}
+
 TEST(AnthropicFieldsTest, CallsKeepTheOrderOfTheirKeys) {
   const auto chat = ReadAnthropic(R"({"messages": [
     {"role": "user", "content": "x"},

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace moestro::router {
 namespace {
@@ -14,6 +17,16 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr Api kApis[] = {Api::kChat, Api::kCompletions, Api::kResponses, Api::kMessages};
+
+// Of the API, and of other servers where the API has none of the name.
+std::vector<ApiField> AllFieldsOf(Api api) {
+  std::vector<ApiField> all(FieldsOf(api).begin(), FieldsOf(api).end());
+  for (const ApiField& field : FieldsOfOtherServers()) {
+    const auto is_same = [&](const ApiField& own) { return std::string(own.path) == field.path; };
+    if (std::ranges::none_of(FieldsOf(api), is_same)) all.push_back(field);
+  }
+  return all;
+}
 
 // The body that has `value` at the path of a field.
 json BodyWith(std::string path, json value) {
@@ -44,7 +57,7 @@ absl::Status Refusal(Api api, const json& body) {
 
 TEST(ApiFieldsTest, RefusedFieldsAreNamedWithTheRemedy) {
   for (const Api api : kApis) {
-    for (const ApiField& field : FieldsOf(api)) {
+    for (const ApiField& field : AllFieldsOf(api)) {
       if (field.use == FieldUse::kLeftOut) continue;
       const absl::Status status = Refusal(api, BodyWith(field.path, {{"some", "thing"}}));
       EXPECT_EQ(status.ok(), field.use != FieldUse::kRefused) << field.path;
@@ -59,7 +72,7 @@ TEST(ApiFieldsTest, RefusedFieldsAreNamedWithTheRemedy) {
 
 TEST(ApiFieldsTest, ValuesThatAskForNothingPass) {
   for (const Api api : kApis) {
-    for (const ApiField& field : FieldsOf(api)) {
+    for (const ApiField& field : AllFieldsOf(api)) {
       const json harmless = json::parse(field.harmless);
       ASSERT_TRUE(harmless.is_array()) << field.path;
       EXPECT_TRUE(Refusal(api, BodyWith(field.path, nullptr)).ok()) << field.path;
@@ -72,6 +85,35 @@ TEST(ApiFieldsTest, ValuesThatAskForNothingPass) {
   EXPECT_FALSE(Refusal(Api::kResponses, {{"include", {"message.output_text.logprobs"}}}).ok());
   EXPECT_TRUE(Refusal(Api::kChat, {{"store", true}}).ok());
   EXPECT_TRUE(Refusal(Api::kChat, {{"nobody_knows", true}}).ok());
+}
+
+TEST(ApiFieldsTest, WhatOtherServersWouldDoIsRefusedUnlessItIsOff) {
+  for (const auto& [body, field] :
+       {std::pair(R"({"chat_template": "{{ messages }}"})", "chat_template: "),
+        {R"({"documents": [{"text": "x"}]})", "documents: "},
+        {R"({"echo": true})", "echo: "},
+        {R"({"best_of": 2})", "best_of: "},
+        {R"({"prompt_logprobs": 0})", "prompt_logprobs: "},
+        {R"({"stop_regex": "a+"})", "stop_regex: "},
+        {R"({"use_beam_search": true})", "use_beam_search: "},
+        {R"({"structural_tag": "{}"})", "structural_tag: "},
+        {R"({"structured_outputs": {"structural_tag": "{}"}})", "structured_outputs.structural_tag: "},
+        {R"({"guided_whitespace_pattern": " "})", "guided_whitespace_pattern: "},
+        {R"({"grammar_lazy": true})", "grammar_lazy: "},
+        {R"({"allowed_token_ids": [1]})", "allowed_token_ids: "},
+        {R"({"bad_words": ["a"]})", "bad_words: "},
+        {R"({"mirostat": 2})", "mirostat: "},
+        {R"({"typical_p": 0.9})", "typical_p: "}}) {
+    EXPECT_THAT(std::string(Refusal(Api::kChat, json::parse(body)).message()), StartsWith(field)) << body;
+  }
+  for (
+      const char* body :
+      {R"({"documents": [], "echo": false, "best_of": 1, "prompt_logprobs": false, "stop_regex": null, "bad_words": []})",
+       R"({"structural_tag": "", "grammar_lazy": false, "guided_decoding_backend": "x", "structured_outputs": {}})",
+       R"({"mirostat": 0, "typical_p": 1.0, "xtc_probability": 0.0, "top_n_sigma": -1, "xtc_threshold": 0.1})"}) {
+    EXPECT_TRUE(Refusal(Api::kChat, json::parse(body)).ok()) << body;
+  }
+  EXPECT_TRUE(Refusal(Api::kCompletions, {{"echo", true}, {"best_of", 2}}).ok()) << "it has them itself";
 }
 
 TEST(ApiFieldsTest, KindsThatAreLeftOutAreNotRefused) {

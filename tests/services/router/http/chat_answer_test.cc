@@ -44,6 +44,15 @@ TEST_F(ChatAnswerTest, ADocumentHasReasoningContentAndCalls) {
   EXPECT_EQ(document["usage"]["completion_tokens_details"]["reasoning_tokens"], 2);
 }
 
+TEST_F(ChatAnswerTest, ReasoningThatNobodyWantsIsCountedOnly) {
+  request_.shows_reasoning = false;
+  Run(*NewChatDocument(request_, model_, "1", response_), kPieces);
+  const OrderedJson document = OrderedJson::parse(response_.Take().pieces.at(0));
+  EXPECT_FALSE(document["choices"][0]["message"].contains("reasoning_content"));
+  EXPECT_EQ(document["choices"][0]["message"]["content"], "Yes.");
+  EXPECT_EQ(document["usage"]["completion_tokens_details"]["reasoning_tokens"], 2);
+}
+
 TEST_F(ChatAnswerTest, FramesJoinToTheSame) {
   request_.stream = {.stream = true, .include_usage = true};
   Run(*NewChatStream(request_, model_, "1", std::chrono::seconds(10), response_), kPieces);

@@ -141,6 +141,53 @@ TEST(ChatFieldsTest, ToolsOfOthersStandBesideFunctions) {
               StartsWith("tool_choice.tools: "));
 }
 
+TEST(ChatFieldsTest, FunctionsMayHaveTheFormOfAnthropic) {
+  for (const char* tool :
+       {R"({"name": "f", "description": "d", "input_schema": {"z": 1, "a": 2}})",
+        R"({"type": "custom", "name": "f", "description": "d", "input_schema": {"z": 1, "a": 2}})",
+        R"({"type": "function", "function": {"name": "f", "description": "d", "input_schema": {"z": 1, "a": 2}}})"}) {
+    const auto chat = ReadBody(std::string(R"({"messages": [], "tools": [)") + tool + "]}");
+    ASSERT_TRUE(chat.ok()) << chat.status();
+    EXPECT_EQ(
+        chat->tools,
+        R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"z": 1, "a": 2}}}])")
+        << tool;
+  }
+  EXPECT_THAT(BodyError(R"({"messages": [], "tools": [{"name": "f", "input_schema": 5}]})"),
+              StartsWith("tools[0].input_schema: "));
+}
+
+TEST(ChatFieldsTest, PartsMayHoldWhatTheAssistantThought) {
+  for (const char* part : {R"({"type": "thinking", "thinking": "hm", "signature": "x"})",
+                           R"({"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]})",
+                           R"({"type": "reasoning", "reasoning": "hm"})", R"({"type": "reasoning", "text": "hm"})",
+                           R"({"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]})",
+                           R"({"type": "redacted_thinking", "data": "x"}, {"type": "thinking", "thinking": "hm"})"}) {
+    const std::string content = std::string(R"("content": [)") + part + R"(, {"type": "text", "text": "yes"}])";
+    const auto chat = ReadBody(R"({"messages": [{"role": "assistant", )" + content + "}]}");
+    ASSERT_TRUE(chat.ok()) << chat.status();
+    EXPECT_EQ(chat->messages[0].content, "yes") << part;
+    EXPECT_EQ(chat->messages[0].reasoning_content, "hm") << part;
+    EXPECT_THAT(BodyError(R"({"messages": [{"role": "user", )" + content + "}]}"),
+                StartsWith("messages[0].content[0].type: "));
+  }
+  const auto apart = ReadBody(R"({"messages": [{"role": "assistant", "content": "yes",
+      "thinking_blocks": [{"type": "thinking", "thinking": "hm"}, {"type": "redacted_thinking", "data": "x"}]}]})");
+  ASSERT_TRUE(apart.ok()) << apart.status();
+  EXPECT_EQ(apart->messages[0].content, "yes");
+  EXPECT_EQ(apart->messages[0].reasoning_content, "hm");
+  const auto both = ReadBody(R"({"messages": [{"role": "assistant", "reasoning_content": "told",
+      "content": [{"type": "thinking", "thinking": "hm"}]}]})");
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->messages[0].reasoning_content, "told");
+}
+
+TEST(ChatFieldsTest, AnAnswerBeginsBehindItsOpening) {
+  EXPECT_THAT(BodyError(R"({"messages": [], "add_generation_prompt": false})"), StartsWith("add_generation_prompt: "));
+  EXPECT_TRUE(ReadBody(R"({"messages": [], "add_generation_prompt": true})").ok());
+  EXPECT_TRUE(ReadBody(R"({"messages": [], "add_generation_prompt": false, "continue_final_message": true})").ok());
+}
+
 TEST(ChatFieldsTest, FunctionsMayHaveTheFormOfResponses) {
   const auto chat =
       ReadBody(R"({"messages": [], "tools": [{"type": "function", "name": "f", "parameters": {"z": 1}}]})");

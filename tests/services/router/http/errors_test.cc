@@ -56,6 +56,41 @@ TEST(HttpErrorsTest, APromptThatIsTooLongHasTheWordsOfEachApi) {
   EXPECT_EQ(AnthropicMessage(absl::InvalidArgumentError("chat.tools: x")), "tools: x");
 }
 
+TEST(HttpErrorsTest, EachPathHasTheFormOfItsApi) {
+  const absl::Status status = absl::InvalidArgumentError("top_p: must be 0 to 1");
+  const auto body = [&](const char* path) { return nlohmann::json::parse(ErrorAt(path, status, "req_1").body); };
+  for (const char* path : {"/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches/*"}) {
+    EXPECT_EQ(body(path), nlohmann::json::parse(R"({"type": "error", "request_id": "req_1", "error": {
+        "type": "invalid_request_error", "message": "top_p: must be 0 to 1"}})"))
+        << path;
+  }
+  EXPECT_EQ(body("/api/chat"), nlohmann::json::parse(R"({"error": "top_p: must be 0 to 1"})"));
+  for (const char* path : {"/v1/chat/completions", "/tokenize", ""}) {
+    EXPECT_EQ(body(path)["error"]["param"], "top_p") << path;
+    EXPECT_EQ(body(path)["error"]["type"], "invalid_request_error") << path;
+  }
+}
+
+TEST(HttpErrorsTest, AnthropicHasTypesOfItsOwn) {
+  const auto type = [](const HttpError& error) { return nlohmann::json::parse(error.body)["error"]["type"]; };
+  for (const auto& [status, word] : {std::pair(400, "invalid_request_error"),
+                                     {401, "authentication_error"},
+                                     {403, "permission_error"},
+                                     {404, "not_found_error"},
+                                     {405, "invalid_request_error"},
+                                     {413, "request_too_large"},
+                                     {429, "rate_limit_error"},
+                                     {500, "api_error"},
+                                     {503, "overloaded_error"},
+                                     {504, "timeout_error"}}) {
+    EXPECT_EQ(type(ErrorAt("/v1/messages", status, "x")), word) << status;
+  }
+  EXPECT_EQ(type(ErrorAt("/v1/messages", absl::DeadlineExceededError("x"))), "timeout_error");
+  // A word after which clients send the whole conversation.
+  const HttpError thread = ErrorAt("/v1/messages", absl::UnimplementedError("thread: is not supported"));
+  EXPECT_EQ(nlohmann::json::parse(thread.body)["error"]["details"]["error_code"], "thread_unsupported_request");
+}
+
 TEST(HttpErrorsTest, EachApiHasNamesOfItsOwn) {
   const auto words = [](Api api, const char* message) {
     return std::string(InWordsOf(api, absl::InvalidArgumentError(message)).message());
@@ -69,6 +104,7 @@ TEST(HttpErrorsTest, EachApiHasNamesOfItsOwn) {
   EXPECT_EQ(words(Api::kCompletions, "token_ids.ids: x"), "prompt: x");
   EXPECT_EQ(words(Api::kMessages, "stop: a text is empty"), "stop_sequences: a text is empty");
   EXPECT_EQ(words(Api::kMessages, "stop_token_ids: x"), "stop_token_ids: x");
+  EXPECT_EQ(words(Api::kChat, "cache_scope: x"), "cache_salt: x");
   EXPECT_EQ(words(Api::kMessages, "no field"), "no field");
   const absl::Status over = InWordsOf(Api::kCompletions, OverContextError("input", {.tokens = 9, .context = 8}));
   EXPECT_EQ(ErrorOf(over)["code"], "context_length_exceeded");

@@ -93,6 +93,7 @@ TEST(OllamaRequestTest, ErrorsBeginWithThePath) {
         << body;
   }
   for (const auto& [body, field] : {std::pair(R"({"suffix": "x"})", "suffix: "),
+                                    {R"({"truncate": "no"})", "truncate: "},
                                     {R"({"template": "{{ .Prompt }}"})", "template: "},
                                     {R"({"context": [1]})", "context: "},
                                     {R"({"images": ["aGk="]})", "images: "}}) {

@@ -114,13 +114,7 @@ TEST(RequestFieldsTest, MinusOneIsTheDefault) {
 
 TEST(RequestFieldsTest, ConstraintsThatCannotBeKeptAreRefusedByName) {
   for (const auto& [text, field] :
-       {std::pair(R"({"structural_tag": "{}"})", "structural_tag: "),
-        {R"({"structured_outputs": {"structural_tag": "{}"}})", "structured_outputs.structural_tag: "},
-        {R"({"guided_whitespace_pattern": " "})", "guided_whitespace_pattern: "},
-        {R"({"grammar_lazy": true})", "grammar_lazy: "},
-        {R"({"allowed_token_ids": [1]})", "allowed_token_ids: "},
-        {R"({"bad_words": ["a"]})", "bad_words: "},
-        {R"({"guided_choice": []})", "guided_choice: "},
+       {std::pair(R"({"guided_choice": []})", "guided_choice: "),
         {R"({"guided_choice": [1]})", "guided_choice: "},
         {R"({"guided_regex": 5})", "guided_regex: "},
         {R"({"structured_outputs": "json"})", "structured_outputs: "},
@@ -133,9 +127,36 @@ TEST(RequestFieldsTest, ConstraintsThatCannotBeKeptAreRefusedByName) {
     ReadGenerateFields(reading.fields, reading.text);
     EXPECT_THAT(std::string(reading.status.message()), StartsWith(field));
   }
-  Reading reading(R"({"structural_tag": "", "grammar_lazy": false, "bad_words": [], "guided_decoding_backend": "x"})");
-  EXPECT_EQ(ReadGenerateFields(reading.fields, reading.text).constraint.kind, Constraint::Kind::kNone);
-  EXPECT_TRUE(reading.status.ok()) << reading.status;
+}
+
+TEST(RequestFieldsTest, ReadsFieldsOfOtherServers) {
+  for (const auto& [text, keeps] : {std::pair(R"({"include_stop_str_in_output": true})", true),
+                                    {R"({"no_stop_trim": true})", true},
+                                    {R"({"include_stop_str_in_output": false, "no_stop_trim": true})", false}}) {
+    Reading reading(text);
+    EXPECT_EQ(ReadGenerateFields(reading.fields, reading.text).keep_stop_text, keeps) << text;
+  }
+  Reading reading(R"({"n_predict": 7, "skip_special_tokens": false, "cache_salt": "mine"})");
+  const GenerateInput input = ReadGenerateFields(reading.fields, reading.text);
+  ASSERT_TRUE(reading.status.ok()) << reading.status;
+  EXPECT_EQ(input.max_tokens, 7u);
+  EXPECT_TRUE(input.keep_special_tokens);
+  EXPECT_EQ(input.cache_scope, "mine");
+  Reading both(R"({"n_predict": 7, "max_tokens": 5})");
+  EXPECT_EQ(ReadGenerateFields(both.fields, both.text).max_tokens, 5u);
+}
+
+TEST(RequestFieldsTest, TheLeastTokensAreThoseOfAnAnswerWithoutAnEnd) {
+  for (const auto& [text, fine] : {std::pair(R"({"min_tokens": 0})", true),
+                                   {R"({"min_tokens": 5, "ignore_eos": true, "max_tokens": 9})", true},
+                                   {R"({"min_tokens": 5})", false},
+                                   {R"({"min_tokens": 5, "ignore_eos": true, "stop": "x"})", false},
+                                   {R"({"min_tokens": 5, "ignore_eos": true, "stop_token_ids": [1]})", false}}) {
+    Reading reading(text);
+    ReadGenerateFields(reading.fields, reading.text);
+    EXPECT_EQ(reading.status.ok(), fine) << text;
+    EXPECT_TRUE(fine || absl::IsUnimplemented(reading.status));
+  }
 }
 
 TEST(RequestFieldsTest, NullCountsAsAbsent) {

@@ -75,7 +75,7 @@ TEST(ResponsesRequestTest, ToolsBecomeThoseOfChats) {
 
 TEST(ResponsesRequestTest, ToolsOfOthersStandBesideFunctions) {
   const auto chat = ReadResponses(R"({"input": "x", "tools": [
-    {"type": "web_search"}, {"type": "custom", "name": "edit"}, {"type": "local_shell"}, {"type": "new_kind"},
+    {"type": "web_search"}, {"type": "local_shell"}, {"type": "new_kind"},
     {"type": "function", "name": "f"}, {"type": "function", "name": "g", "defer_loading": true}]})");
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"name": "f"}}])");
@@ -84,6 +84,51 @@ TEST(ResponsesRequestTest, ToolsOfOthersStandBesideFunctions) {
     {"type": "function", "name": "g", "defer_loading": true}]})");
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->tools, R"([{"type": "function", "function": {"name": "g"}}])");
+}
+
+// As Codex offers its editor of files.
+TEST(ResponsesRequestTest, ACustomToolIsAFunctionOfAText) {
+  const std::string body = R"({"input": "x", "tools": [
+    {"type": "custom", "name": "edit", "description": "Edits \"files\".",
+     "format": {"type": "grammar", "syntax": "lark", "definition": "start: \"a\""}},
+    {"type": "custom", "name": "say", "format": {"type": "text"}},
+    {"type": "namespace", "name": "n", "tools": [{"type": "custom", "name": "say"}]}]})";
+  ToolOrigins origins;
+  const auto chat = ReadResponsesChat(nlohmann::json::parse(body), body, origins);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  const nlohmann::json tools = nlohmann::json::parse(chat->tools);
+  ASSERT_EQ(tools.size(), 3u);
+  EXPECT_EQ(tools[0]["function"]["name"], "edit");
+  EXPECT_EQ(tools[0]["function"]["description"], "Edits \"files\".\n\nThe input has this form (lark):\nstart: \"a\"");
+  EXPECT_EQ(tools[1]["function"]["description"], "");
+  for (const auto& tool : tools) {
+    EXPECT_EQ(tool["type"], "function");
+    EXPECT_EQ(tool["function"]["parameters"], nlohmann::json::parse(R"({"type": "object", "required": ["input"],
+        "properties": {"input": {"type": "string"}}})"));
+  }
+  for (const char* name : {"edit", "say", "n__say"}) EXPECT_TRUE(origins.at(name).is_custom) << name;
+  EXPECT_EQ(origins.at("say").space, "");
+  EXPECT_EQ(origins.at("n__say").space, "n");
+}
+
+TEST(ResponsesRequestTest, ACustomToolMayBeChosen) {
+  for (const char* choice :
+       {R"({"type": "custom", "name": "edit"})",
+        R"({"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "edit"}]})"}) {
+    const nlohmann::json body{{"input", "x"}, {"tool_choice", nlohmann::json::parse(choice)}};
+    EXPECT_TRUE(ReadResponses(body.dump()).ok()) << choice;
+    absl::Status status;
+    text::JsonFields fields(body, "", &status);
+    const ToolChoice read = ReadToolChoice(fields);
+    EXPECT_TRUE(read.forced) << choice;
+    EXPECT_EQ(read.names, std::vector<std::string>{"edit"}) << choice;
+  }
+}
+
+TEST(ResponsesRequestTest, FunctionsMayHaveTheFormOfAnthropic) {
+  const auto chat = ReadResponses(R"({"input": "x", "tools": [{"name": "f", "input_schema": {"z": 1, "a": 2}}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->tools, R"([{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}])");
 }
 
 TEST(ResponsesRequestTest, FunctionsMayHaveTheFormOfChats) {
@@ -98,7 +143,7 @@ TEST(ResponsesRequestTest, FunctionsMayHaveTheFormOfChats) {
 TEST(ResponsesRequestTest, FunctionsOfANamespaceAreFunctions) {
   const std::string body =
       R"({"tools": [{"type": "function", "name": "f"}, {"type": "namespace", "name": "n", "tools": [
-      {"type": "function", "name": "f", "parameters": {"b": 1, "a": 2}}, {"type": "custom", "name": "c"},
+      {"type": "function", "name": "f", "parameters": {"b": 1, "a": 2}}, {"type": "mcp", "name": "c"},
       {"type": "function", "name": "g", "description": "d"}]}],
     "input": [{"role": "user", "content": "x"},
       {"type": "function_call", "call_id": "1", "namespace": "n", "name": "f", "arguments": "{}"},
@@ -141,7 +186,7 @@ TEST(ResponsesRequestTest, CallsOfOtherKindsAreCalls) {
 TEST(ResponsesRequestTest, ItemsBringTools) {
   const auto chat = ReadResponses(R"({"tools": [{"type": "function", "name": "a"}], "input": [
     {"type": "additional_tools", "role": "developer", "tools": [{"type": "namespace", "name": "n", "tools": [
-      {"type": "custom", "name": "exec"}, {"type": "function", "name": "wait", "parameters": {"z": 1}}]}]},
+      {"type": "web_search", "name": "exec"}, {"type": "function", "name": "wait", "parameters": {"z": 1}}]}]},
     {"type": "tool_search_output", "tools": [{"type": "function", "name": "found", "defer_loading": true}]},
     {"role": "user", "content": "x"}]})");
   ASSERT_TRUE(chat.ok()) << chat.status();
@@ -172,6 +217,9 @@ TEST(ResponsesRequestTest, ErrorsBeginWithThePath) {
          "tools[0].tools[0].name: "},
         {R"({"input": "x", "tool_choice": {"type": "web_search"}})", "tool_choice.type: "},
         {R"({"input": "x", "tools": [{"type": "function"}]})", "tools[0].name: "},
+        {R"({"input": "x", "tools": [{"type": "custom", "description": "d"}]})", "tools[0].name: "},
+        {R"({"input": "x", "tools": [{"type": "custom", "name": "c", "format": {"type": "x"}}]})",
+         "tools[0].format.type: "},
         {R"({"input": "x", "conversation": "c"})", "conversation: "}}) {
     EXPECT_THAT(ResponsesError(body), StartsWith(field)) << body;
   }

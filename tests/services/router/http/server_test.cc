@@ -78,6 +78,9 @@ class HttpServerTest : public ::testing::Test {
                      go_.get_future().wait();
                      return response.Write("ended");
                    }});
+    endpoints.Add({.method = "POST", .path = "/v1/messages", .handle = [](HttpRequest&, Response&) {
+                     return absl::InvalidArgumentError("max_tokens: missing");
+                   }});
     endpoints.Add({.method = "GET", .path = "/fail", .handle = [](HttpRequest&, Response&) -> absl::Status {
                      throw std::runtime_error("broken");
                    }});
@@ -134,6 +137,31 @@ TEST_F(HttpServerTest, WithoutAKeyNoBodyIsRead) {
     client.Send(absl::StrCat("POST /private HTTP/1.1\r\nHost: x\r\n", header, "\r\nContent-Length: 2\r\n\r\nhi"));
     EXPECT_THAT(client.ReadUntil("hi"), EndsWith("\r\n\r\nalicealicehi"));
   }
+}
+
+// Whether an endpoint, or what comes before it, has made the error.
+TEST_F(HttpServerTest, ErrorsHaveTheFormOfTheirPathAndItsRequestId) {
+  Start();
+  for (const char* request : {"GET /v1/messages HTTP/1.1\r\nHost: x\r\n", "POST /messages HTTP/1.1\r\nHost: x\r\n",
+                              "POST /v1/messages HTTP/1.1\r\nHost: x\r\nHost: y\r\n",
+                              "POST /v1/messages?beta=true HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n",
+                              "POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n"}) {
+    Client client = Connect();
+    client.Send(absl::StrCat(request, "x-request-id: mine\r\nConnection: close\r\n\r\n"));
+    const std::string reply = client.ReadAll();
+    EXPECT_THAT(reply, HasSubstr("\r\nrequest-id: mine\r\n")) << request;
+    EXPECT_THAT(reply, EndsWith(R"(,"request_id":"mine"})")) << request;
+    EXPECT_THAT(reply, HasSubstr("Date: ")) << request;
+  }
+  Client ollama = Connect();
+  ollama.Send("GET /api/nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(ollama.ReadAll(), HasSubstr("\r\n\r\n{\"error\":\"there is nothing at /api/nothing"));
+  // Before its end nobody knows the fields of a header, but the line with the path has come.
+  Client large = Connect();
+  large.Send("POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-much: " + std::string(20000, 'a'));
+  const std::string reply = large.ReadUntil("\"}");
+  EXPECT_THAT(reply, StartsWith("HTTP/1.1 431"));
+  EXPECT_THAT(large.ReadUntil("\"}"), StartsWith(",\"request_id\":\"req_"));
 }
 
 TEST_F(HttpServerTest, AnExceptionBecomesAnError) {

@@ -95,6 +95,9 @@ TEST_F(TlsTest, PlainHttpGetsAnAnswer) {
   const std::string reply = ReadAll(client, error);
   EXPECT_THAT(reply, StartsWith("HTTP/1.1 400 Bad Request\r\n"));
   EXPECT_THAT(reply, HasSubstr("use https://"));
+  for (const char* field : {"Date: ", "x-request-id: req_", "Connection: close\r\n", "Content-Length: "}) {
+    EXPECT_THAT(reply, HasSubstr(absl::StrCat("\r\n", field)));
+  }
 }
 
 TEST_F(TlsTest, WhatIsNoHandshakeEndsTheConnection) {

@@ -108,6 +108,14 @@ TEST(StopMatcherTest, RandomTextsOfTwoLetters) {
   EXPECT_LT(found, 2900);
 }
 
+TEST(StopMatcherTest, KeepsWhatItFound) {
+  StopMatcher matcher({"<end>"}, /*keeps=*/true);
+  EXPECT_EQ(matcher.Push("a<en"), "a");
+  EXPECT_EQ(matcher.Push("d>rest"), "<end>");
+  EXPECT_EQ(matcher.Push("more") + matcher.Flush(), "");
+  EXPECT_EQ(matcher.found(), "<end>");
+}
+
 TEST(StopMatcherTest, HoldsBackOnlyWhatMayBeAStop) {
   StopMatcher matcher({"<end>", "<e!"});
   EXPECT_EQ(matcher.Push("a<"), "a");
