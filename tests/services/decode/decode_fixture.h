@@ -142,7 +142,7 @@ class DecodeNode {
       : node(options.max_batch + options.max_chunk, options.nan_token, options.page_count, options.workers),
         cores(options.cores.empty()
                   ? nullptr
-                  : SharedCores::Open(options.cores, SharedCores::Role::kDecode, node.workers()).value()),
+                  : SharedCores::Open(options.cores, SharedCores::Role::kDecode, node.workers(), {}).value()),
         leases(node.pool(), options.reserve_ahead),
         forward(node.engine()),
         gate(forward),
