@@ -140,9 +140,10 @@ class DecodeNode {
  public:
   explicit DecodeNode(const DecodeNodeOptions& options)
       : node(options.max_batch + options.max_chunk, options.nan_token, options.page_count, options.workers),
-        cores(options.cores.empty()
-                  ? nullptr
-                  : SharedCores::Open(options.cores, SharedCores::Role::kDecode, node.workers(), {}).value()),
+        cores(options.cores.empty() ? nullptr
+                                    : SharedCores::Open(options.cores, SharedCores::Role::kDecode, node.workers(),
+                                                        {.follow_quota = false})
+                                          .value()),
         leases(node.pool(), options.reserve_ahead),
         forward(node.engine()),
         gate(forward),

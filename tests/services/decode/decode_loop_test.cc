@@ -116,7 +116,8 @@ TEST_F(DecodeLoopTest, CoresFollowTheWorkWithTheSameBits) {
   const std::string path = ::testing::TempDir() + "decode-loop-cores-" + std::to_string(getpid());
   DecodeNode decode({.workers = {.threads = 2, .lent_cpus = {AllowedCpus().front()}}, .cores = path});
   WorkerPool prefill_pool({.threads = 1, .lent_cpus = {AllowedCpus().front()}});
-  const auto prefill = SharedCores::Open(path, SharedCores::Role::kPrefill, prefill_pool, {}).value();
+  const auto prefill =
+      SharedCores::Open(path, SharedCores::Role::kPrefill, prefill_pool, {.follow_quota = false}).value();
   unlink(path.c_str());
   const std::vector<int32_t> prompt = Tokens(20);
   const DecodeOutcome expected = RunAlone(prefill_, prompt, 4, {});

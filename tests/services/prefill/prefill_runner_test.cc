@@ -127,8 +127,9 @@ TEST_F(PrefillRunnerTest, CoresFollowTheWorkWithTheSameBits) {
                   {.threads = 2, .domains = 1, .pin = true, .lent_cpus = cpus});
   const std::string path = ::testing::TempDir() + "prefill-runner-cores-" + std::to_string(getpid());
   WorkerPool decode_pool(1);
-  const auto decode = SharedCores::Open(path, SharedCores::Role::kDecode, decode_pool, {}).value();
-  const auto cores = SharedCores::Open(path, SharedCores::Role::kPrefill, node.workers(), {}).value();
+  const auto decode = SharedCores::Open(path, SharedCores::Role::kDecode, decode_pool, {.follow_quota = false}).value();
+  const auto cores =
+      SharedCores::Open(path, SharedCores::Role::kPrefill, node.workers(), {.follow_quota = false}).value();
   unlink(path.c_str());
   PrefillRunner runner(node.engine(), node.workers(), Absorbed(), {}, cores.get());
   std::vector<float> logprobs;
