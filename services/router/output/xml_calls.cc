@@ -5,6 +5,7 @@
 
 #include "services/router/output/argument_types.h"
 #include "services/router/output/call_parser.h"
+#include "services/router/output/object_text.h"
 
 namespace moestro::router {
 namespace {
