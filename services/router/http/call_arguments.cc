@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "services/router/output/object_text.h"
 
 namespace moestro::router {
 namespace {
@@ -25,7 +26,7 @@ std::optional<std::string> ObjectOnOneLine(std::string_view text) {
     in_string = in_string ? escaped || c != '"' : c == '"';
     escaped = in_string && !escaped && c == '\\';
   }
-  return line.starts_with('{') && OrderedJson::accept(small) ? std::optional(std::move(line)) : std::nullopt;
+  return line.starts_with('{') && IsJson(small) ? std::optional(std::move(line)) : std::nullopt;
 }
 
 void Append(const OrderedJson& json, std::string* out) {

@@ -146,7 +146,7 @@ std::vector<std::string> OfferedNames(std::string_view tools) {
 }
 
 ArgumentTypes::ArgumentTypes(std::string_view tools) {
-  if (!json::accept(tools)) return;
+  if (!IsJson(tools)) return;
   const auto field = [](std::string_view object, std::string_view key) {
     return object.starts_with('{') ? text::RawField(object, key) : std::string_view();
   };
@@ -181,7 +181,7 @@ std::string ArgumentTypes::ToJson(const std::string& function, const std::string
   if (lower == "true" || lower == "false" || lower == "null") value = lower;
   if (value == "None") value = "null";
   if (value.empty()) return QuotedJson(text);
-  if (json::accept(value)) return (TypeOfText(value) & types) != 0 ? value : QuotedJson(text);
+  if (IsJson(value)) return (TypeOfText(value) & types) != 0 ? value : QuotedJson(text);
   if (types != kAny && (types & (kObject | kArray)) != 0) {
     if (const std::optional<std::string> literal = JsonOfPythonLiteral(value)) {
       if ((TypeOfText(*literal) & types) != 0) return *literal;

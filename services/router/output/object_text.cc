@@ -28,4 +28,6 @@ std::string QuotedJson(std::string_view text) {
   return json(std::string(text)).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+bool IsJson(std::string_view text) { return text.find('\0') == std::string_view::npos && json::accept(text); }
+
 }  // namespace moestro::router

@@ -23,5 +23,7 @@ class ObjectText {
 };
 
 std::string QuotedJson(std::string_view text);
+// Whether all of the text is JSON. The library alone takes a NUL for its end.
+bool IsJson(std::string_view text);
 
 }  // namespace moestro::router

@@ -39,6 +39,7 @@ TEST(CallArgumentsTest, WhatIsNoObjectIsPartOfOne) {
   for (const auto& [text, quoted] : kTexts) {
     EXPECT_EQ(Written(text), Around("{\"partial_json\":\"" + std::string(quoted) + "\"}")) << text;
   }
+  EXPECT_EQ(Written(std::string("{}\0", 3)), Around(R"({"partial_json":"{}\u0000"})"));
 }
 
 }  // namespace

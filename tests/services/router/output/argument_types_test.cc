@@ -68,6 +68,7 @@ TEST(ArgumentTypesTest, WithoutATypeATextIsTheJsonThatItIs) {
     EXPECT_EQ(ToJson(schema, "a", kDefinitions), "\"a\"") << schema;
     EXPECT_EQ(ToJson(schema, "{'a': 1}", kDefinitions), "\"{'a': 1}\"") << schema;
   }
+  EXPECT_EQ(ToJson("{}", std::string("1\0", 2)), R"("1\u0000")");
 }
 
 TEST(ArgumentTypesTest, PythonIsReadWhereAnObjectOrArrayIsWanted) {
