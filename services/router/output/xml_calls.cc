@@ -293,14 +293,19 @@ class XmlCalls final : public CallParser {
     return AfterTag(tag);
   }
 
-  // What is behind a tag in a value: one of `tags` or, empty, the end of the text. Otherwise the value goes on. False:
-  // more text has to come.
+  // What is behind a tag in a value: one of `tags` or, empty, the end of the text, which may have cut the end of the
+  // call or block. Otherwise the value goes on. False: more text has to come.
   bool TakeEnd(const MarkerSet& tags, std::string_view* tag) {
     held_ += Keep(text_.TakeSpace());
     const PendingText::Next next = text_.TakeMarker(tags, tag);
     if (next == PendingText::Next::kUnknown) return false;
     Keep(*tag);
-    if (next == PendingText::Next::kMarker || (lost_tags_ && text_.rest().empty())) return true;
+    if (next == PendingText::Next::kMarker) return true;
+    const auto is_cut = [this](std::string_view end) { return end.starts_with(text_.rest()); };
+    if (lost_tags_ && text_.ended() && (is_cut(tags_.call_close) || is_cut(tags_.block_close))) {
+      text_.Take(text_.rest().size());
+      return true;
+    }
     value_ += held_;
     return Enter(State::kValue);
   }
