@@ -9,6 +9,7 @@
 #include "common/base/random_bits.h"
 #include "common/base/status.h"
 #include "services/router/http/anthropic_fields.h"
+#include "services/router/http/call_arguments.h"
 #include "services/router/http/choices.h"
 #include "services/router/http/errors.h"
 #include "services/router/http/frames.h"
@@ -69,7 +70,7 @@ class MessageAnswer final : public Answer {
                          : parser_->saw_tool_calls()             ? "tool_use"
                                                                  : "end_turn";
     const OrderedJson stop_text = stopped_by_text ? OrderedJson(summary.stop_text) : OrderedJson(nullptr);
-    if (!streams_) return response_.SendJson(200, Dump(Message(reason, stop_text)));
+    if (!streams_) return response_.SendJson(200, DumpWithArguments(Message(reason, stop_text)));
     MOE_RETURN_IF_ERROR(Write({{"type", "message_delta"},
                                {"delta", {{"stop_reason", reason}, {"stop_sequence", stop_text}}},
                                {"usage", Usage(prompt_tokens_, cached_tokens_, generated_)}}));
@@ -151,11 +152,7 @@ class MessageAnswer final : public Answer {
 
   absl::Status CloseBlock() {
     if (!std::exchange(open_, false)) return absl::OkStatus();
-    // Arguments that the answer's end has cut off are no object: they stay what they are.
-    if (!streams_ && blocks_.back()["type"] == "tool_use") {
-      OrderedJson input = OrderedJson::parse(arguments_, nullptr, /*allow_exceptions=*/false);
-      blocks_.back()["input"] = input.is_object() ? std::move(input) : OrderedJson{{"partial_json", arguments_}};
-    }
+    if (!streams_ && blocks_.back()["type"] == "tool_use") blocks_.back()["input"] = ArgumentsObject(arguments_);
     arguments_.clear();
     const uint32_t index = index_++;
     return streams_ ? Write({{"type", "content_block_stop"}, {"index", index}}) : absl::OkStatus();

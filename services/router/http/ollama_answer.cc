@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/status.h"
+#include "services/router/http/call_arguments.h"
 
 namespace moestro::router {
 namespace {
@@ -37,7 +38,7 @@ class OllamaAnswer final : public ChatAnswer {
     last["prompt_eval_duration"] = Nanoseconds(summary_.prefill_seconds);
     last["eval_count"] = summary_.completion_tokens;
     last["eval_duration"] = Nanoseconds(summary_.decode_seconds);
-    return streams_ ? Write(last) : response_.SendJson(200, Dump(last));
+    return streams_ ? Write(last) : response_.SendJson(200, DumpWithArguments(last));
   }
 
  private:
@@ -66,7 +67,7 @@ class OllamaAnswer final : public ChatAnswer {
     if (!streams_ || response_.begun()) return absl::OkStatus();
     return response_.Begin({{"Content-Type", "application/x-ndjson"}});
   }
-  absl::Status Write(const OrderedJson& line) { return response_.Write(Dump(line) + "\n"); }
+  absl::Status Write(const OrderedJson& line) { return response_.Write(DumpWithArguments(line) + "\n"); }
 
   OrderedJson Line(const OutputDelta& delta) const { return OllamaLine(form_, *model_, delta); }
 
@@ -88,12 +89,9 @@ OrderedJson OllamaLine(OllamaForm form, const ServedModel& model, const OutputDe
   words[form == OllamaForm::kChat ? "content" : "response"] = delta.content;
   if (!delta.reasoning.empty()) words["thinking"] = delta.reasoning;
   for (const ToolCallDelta& call : delta.tool_calls) {
-    OrderedJson arguments = OrderedJson::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
-    // Arguments that the answer's end has cut off are no object: they stay what they are.
-    if (!arguments.is_object()) arguments = {{"partial_json", call.arguments}};
     words["tool_calls"].push_back(
         {{"id", call.id},
-         {"function", {{"index", call.index}, {"name", call.name}, {"arguments", std::move(arguments)}}}});
+         {"function", {{"index", call.index}, {"name", call.name}, {"arguments", ArgumentsObject(call.arguments)}}}});
   }
   OrderedJson line = {{"model", model.name}, {"created_at", OllamaTime(absl::Now())}};
   if (form == OllamaForm::kChat) {

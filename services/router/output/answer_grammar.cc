@@ -11,10 +11,12 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/text/grammar/limits.h"
+#include "common/text/grammar/schema_reference.h"
 #include "common/text/json/quoted.h"
 #include "common/text/json/raw_field.h"
 #include "services/router/output/argument_types.h"
 #include "services/router/output/call_parser.h"
+#include "services/router/output/object_text.h"
 
 namespace moestro::router {
 namespace {
@@ -161,9 +163,28 @@ constexpr TagStyle kQwenCoder = {"<parameter=", ">", "", "\n", "</parameter>", f
 constexpr TagStyle kGlm = {"<arg_key>", "</arg_key>", "<arg_value>", "", "</arg_value>", true};
 constexpr TagStyle kMiniMax = {"<parameter name=\"", "\">", "", "", "</parameter>", false};
 
+// The schema that one stands for: what it refers to, or the only one of its allOf.
+const ordered_json& Meant(const ordered_json& schema, const ordered_json& root) {
+  constexpr int kMostSteps = 8;  // references may go round in a circle
+  const ordered_json* at = &schema;
+  for (int step = 0; step < kMostSteps && at->is_object(); ++step) {
+    if (const auto reference = at->find("$ref"); reference != at->end() && reference->is_string()) {
+      const auto target = text::grammar::FindTarget(root, reference->get<std::string>(), /*where=*/"");
+      if (!target.ok()) break;
+      at = *target;
+    } else if (const auto all = at->find("allOf"); all != at->end() && all->is_array() && all->size() == 1) {
+      at = &all->front();
+    } else {
+      break;
+    }
+  }
+  return *at;
+}
+
 // The texts that an enumeration of strings allows; none: it is no such enumeration.
 std::vector<std::string> EnumeratedTexts(const ordered_json& schema) {
   std::vector<std::string> texts;
+  if (!schema.is_object()) return texts;
   const auto add = [&](const ordered_json& value) {
     if (value.is_string()) texts.push_back(value.get<std::string>());
     return value.is_string();
@@ -176,16 +197,16 @@ std::vector<std::string> EnumeratedTexts(const ordered_json& schema) {
   return texts;
 }
 
-// A value and the tag that ends it. `definitions`: those of the function's schema.
-absl::StatusOr<std::string> TaggedValue(const ordered_json& schema, const ordered_json& definitions,
-                                        const TagStyle& style, ConstraintCheck& constraints) {
+// A value and the tag that ends it. `root`: the function's schema.
+absl::StatusOr<std::string> TaggedValue(const ordered_json& schema, const ordered_json& root, const TagStyle& style,
+                                        ConstraintCheck& constraints) {
   const std::string end = style.tokens ? Token(style.value_end) : Literal(style.value_end);
   const auto framed = [&](const std::string& value) {
     return *style.line == 0 ? Row(value, end) : Row(Literal(style.line), value, Literal(style.line), end);
   };
   const std::string free = *style.line == 0 ? Until(style.value_end) : Row(Literal(style.line), Until(style.value_end));
   if (!schema.is_object()) return free;
-  if (const std::vector<std::string> texts = EnumeratedTexts(schema); !texts.empty()) {
+  if (const std::vector<std::string> texts = EnumeratedTexts(Meant(schema, root)); !texts.empty()) {
     std::string alternatives;
     for (const std::string& text : texts) {
       if (text.find(style.value_end) != std::string::npos || Trimmed(text) != text) return free;
@@ -193,10 +214,10 @@ absl::StatusOr<std::string> TaggedValue(const ordered_json& schema, const ordere
     }
     return framed(absl::StrCat("(", alternatives, ")"));
   }
-  if (!schema.contains("$ref") && !schema.contains("allOf") && AllowsStrings(json::parse(schema.dump()))) return free;
+  if (AllowsStrings(schema, root)) return free;
   ordered_json whole = schema;
   for (const char* key : {"$defs", "definitions"}) {
-    if (definitions.contains(key)) whole[key] = definitions[key];
+    if (root.contains(key)) whole[key] = root[key];
   }
   const std::string text = whole.dump();
   const absl::Status status = constraints.Compile({Constraint::Kind::kJsonSchema, text});

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "services/router/output/object_text.h"
 
 namespace moestro::router {
 namespace {
@@ -148,7 +149,7 @@ Result JsonCallReader::EndValue() {
   arguments_ = value_ == "null" ? "{}" : is_string ? StringOf(value_).value_or("") : value_;
   has_arguments_ = true;
   // The reader follows the brackets of an object; of the text of one, it has not.
-  const bool is_object = arguments_.starts_with('{') && (!is_string || json::accept(arguments_));
+  const bool is_object = arguments_.starts_with('{') && (!is_string || IsJson(arguments_));
   return is_object ? Result::kMore : Result::kBroken;
 }
 

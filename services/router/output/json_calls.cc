@@ -1,4 +1,5 @@
 // Hermes (Qwen), Mistral and Llama: calls as JSON objects, in different wrappings.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "services/router/output/argument_types.h"
 #include "services/router/output/call_parser.h"
 #include "services/router/output/json_call.h"
+#include "services/router/output/object_text.h"
 
 namespace moestro::router {
 namespace {
@@ -48,13 +50,14 @@ class JsonCalls final : public CallParser {
       : CallParser(out),
         wrapping_(wrapping),
         in_text_(Entrances(wrapping, options)),
+        open_({wrapping.open}),
         array_({"["}),
         close_({wrapping.close}),
         next_({wrapping.close, wrapping.separator}),
         state_(wrapping.bare ? State::kStart : State::kText) {}
 
  private:
-  enum class State { kStart, kText, kArray, kCall, kLost, kNext };
+  enum class State { kStart, kText, kOpened, kArray, kCall, kLost, kNext };
 
   bool Step() override {
     switch (state_) {
@@ -62,6 +65,8 @@ class JsonCalls final : public CallParser {
         return StepStart();
       case State::kText:
         return StepText();
+      case State::kOpened:
+        return StepOpened();
       case State::kArray:
         return StepArray();
       case State::kCall:
@@ -75,7 +80,7 @@ class JsonCalls final : public CallParser {
   }
 
   void Abandon() override {
-    if (state_ == State::kCall || state_ == State::kArray || state_ == State::kLost) GiveUp();
+    if (state_ != State::kNext) GiveUp();
   }
 
   bool GiveUp() {
@@ -106,6 +111,18 @@ class JsonCalls final : public CallParser {
     if (marker.empty()) return false;
     raw_ = marker;
     if (marker != wrapping_.open) return BeginLostCall();
+    state_ = State::kOpened;
+    return true;
+  }
+
+  // Models write the opening tag twice, at times.
+  bool StepOpened() {
+    raw_ += text_.TakeSpace();
+    std::string_view marker;
+    const PendingText::Next next = text_.TakeMarker(open_, &marker);
+    if (next == PendingText::Next::kUnknown) return false;
+    raw_ += marker;
+    if (next == PendingText::Next::kMarker) return true;
     if (!wrapping_.array) return BeginCall();
     state_ = State::kArray;
     return true;
@@ -150,7 +167,7 @@ class JsonCalls final : public CallParser {
     if (scanner_.state() == ScannerState::kInside) raw_ += text_.Take(scanner_.Scan(text_.rest()));
     if (scanner_.state() == ScannerState::kInside) return false;
     if (scanner_.state() == ScannerState::kBroken) return GiveUp();
-    raw_ += text_.TakeSpace();
+    TakeBehindCall();
     std::string_view marker;
     const PendingText::Next next = text_.TakeMarker(close_, &marker);
     if (next == PendingText::Next::kUnknown) return false;
@@ -166,13 +183,20 @@ class JsonCalls final : public CallParser {
     return true;
   }
 
+  // Models write a brace too much behind the object, at times.
+  void TakeBehindCall() {
+    raw_ += text_.Take(std::min(text_.rest().find_first_not_of(" \t\r\n}"), text_.rest().size()));
+  }
+
   bool StepNext() {
-    out_.Content(text_.TakeSpace());
+    TakeBehindCall();
+    if (text_.rest().empty()) return false;
     std::string_view marker;
     const PendingText::Next next = text_.TakeMarker(next_, &marker);
     if (next == PendingText::Next::kUnknown) return false;
+    if (next == PendingText::Next::kOther) return GiveUp();
     raw_ = marker;
-    if (marker == wrapping_.separator && !marker.empty()) return BeginCall();
+    if (marker == wrapping_.separator) return BeginCall();
     raw_.clear();
     state_ = State::kText;
     return true;
@@ -180,6 +204,7 @@ class JsonCalls final : public CallParser {
 
   const Wrapping& wrapping_;
   const MarkerSet in_text_;
+  const MarkerSet open_;
   const MarkerSet array_;
   const MarkerSet close_;
   const MarkerSet next_;

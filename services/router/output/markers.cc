@@ -20,9 +20,8 @@ MarkerSet::Match MarkerSet::At(std::string_view text) const {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const auto byte_of = [i](const std::string& marker) { return static_cast<unsigned char>(marker[i]); };
-    const auto range = std::ranges::equal_range(first, last, byte, {}, byte_of);
-    first = range.begin();
-    last = range.end();
+    first = std::ranges::lower_bound(first, last, byte, {}, byte_of);
+    last = std::ranges::upper_bound(first, last, byte, {}, byte_of);
     for (; first != last && first->size() == i + 1; ++first) match.size = i + 1;
     if (first == last) return match;
   }

@@ -37,7 +37,10 @@ struct OutputDelta {
 // - Text that may still become a marker waits. So does white space that a marker may follow, because it belongs to the
 //   marker then. Everything else is in the delta of its own Push.
 // - <think> counts at the start of the answer only, </think> only after it.
-// - In tags a call may lack its opening tag, because models leave it out. An offered function's name tells it then.
+// - In tags a call may lack tags, because models leave them out. An offered function's name tells that the opening one
+// is
+//   missing; what follows a value, that a closing one is.
+// - The closing tag of a value ends it only if white space and another tag follow.
 // - A thought that never ends may hold calls, and keeps back what may be one.
 // - Arguments come piece by piece where the model writes them as JSON. Otherwise a call comes whole, when it is
 // complete.
@@ -60,8 +63,8 @@ struct ParserOptions {
   std::string_view tools = {};
   uint64_t id_seed = 0;       // of the ids of calls; different for each answer
   bool several_calls = true;  // false: calls after the first are dropped
-  // Calls of these tools count without their opening tag, and in a thought that never ends. False where a grammar binds
-  // the calls: only those with their tags are bound.
+  // Calls of these tools count without some of their tags, and in a thought that never ends. False where a grammar
+  // binds the calls: only those with their tags are bound.
   bool lost_tags = true;
 };
 

@@ -1,8 +1,12 @@
 // DeepSeek and Kimi: calls in a section, all of whose markers are special tokens. Arguments are what stands between two
 // of them, so they need no look at their JSON.
+#include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "common/text/concat.h"
 #include "services/router/output/call_parser.h"
 
 namespace moestro::router {
@@ -14,14 +18,26 @@ struct Markers {
   const char* separator;
   const char* call_end;
   const char* section_end;
+  // The section's as models misspell them.
+  const char* other_begin = "";
+  const char* other_end = "";
 };
 constexpr Markers kDeepSeek = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
                                "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"};
-constexpr Markers kKimi = {"<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>",
-                           "<|tool_call_end|>", "<|tool_calls_section_end|>"};
+constexpr Markers kKimi = {
+    "<|tool_calls_section_begin|>", "<|tool_call_begin|>",         "<|tool_call_argument_begin|>", "<|tool_call_end|>",
+    "<|tool_calls_section_end|>",   "<|tool_call_section_begin|>", "<|tool_call_section_end|>"};
 const Markers& MarkersOf(CallSyntax syntax) { return syntax == CallSyntax::kKimi ? kKimi : kDeepSeek; }
 
 constexpr char kFence[] = "```json";
+
+// `markers`, and those that mean the same inside and outside of a call.
+MarkerSet MarkersWith(const Markers& of, std::vector<std::string> markers) {
+  for (const char* marker : {of.call_begin, of.section_begin, of.section_end, of.other_begin, of.other_end}) {
+    markers.emplace_back(marker);
+  }
+  return MarkerSet(std::move(markers));
+}
 
 class SectionedCalls final : public CallParser {
  public:
@@ -29,11 +45,10 @@ class SectionedCalls final : public CallParser {
       : CallParser(out),
         kimi_(kimi),
         markers_(markers),
-        in_text_({markers.section_begin, markers.section_end, markers.call_begin}),
-        in_header_({markers.separator, kFence, markers.call_end, markers.call_begin, markers.section_begin,
-                    markers.section_end}),
-        in_arguments_({markers.call_end, std::string("```") + markers.call_end, std::string("```\n") + markers.call_end,
-                       markers.call_begin, markers.section_begin, markers.section_end}) {}
+        in_text_(MarkersWith(markers, {})),
+        in_header_(MarkersWith(markers, {markers.separator, kFence, markers.call_end})),
+        in_arguments_(MarkersWith(markers, {markers.call_end, std::string("```") + markers.call_end,
+                                            std::string("```\n") + markers.call_end})) {}
 
  private:
   enum class State { kText, kHeader, kOpening, kArguments };
@@ -111,10 +126,7 @@ class SectionedCalls final : public CallParser {
     return true;
   }
 
-  // Markers that mean the same inside and outside of a call.
-  bool IsOutside(std::string_view marker) const {
-    return marker == markers_.call_begin || marker == markers_.section_begin || marker == markers_.section_end;
-  }
+  bool IsOutside(std::string_view marker) const { return in_text_.At(marker).size == marker.size(); }
 
   bool LeaveCall(std::string_view marker) {
     GiveUp();
@@ -124,20 +136,27 @@ class SectionedCalls final : public CallParser {
   // False without a name. Kimi's header is the call's id, "functions.NAME:INDEX".
   bool Announce() {
     std::string_view name = header_;
-    std::string_view id;
+    std::string id;
     if (kimi_) {
-      if (name.starts_with("functions.")) name.remove_prefix(10);
       const size_t colon = name.find_last_not_of("0123456789");
       if (colon != std::string_view::npos && name[colon] == ':') {
+        id = UniqueId(name.substr(0, colon + 1), name.substr(colon + 1));
         name = name.substr(0, colon);
-        id = header_;
       }
+      if (name.starts_with("functions.")) name.remove_prefix(10);
     }
     if (name.empty()) return false;
     out_.BeginCall(name, id);
     raw_.clear();
     state_ = State::kArguments;
     return true;
+  }
+
+  // The id as it was written. Models repeat an index, at times, and clients tell calls apart by their ids.
+  std::string UniqueId(std::string_view prefix, std::string_view index) {
+    std::string id = text::Concat(prefix, index);
+    while (!ids_.insert(id).second) id = text::Concat(prefix, next_index_++);
+    return id;
   }
 
   bool StepArguments() {
@@ -163,6 +182,8 @@ class SectionedCalls final : public CallParser {
   std::string raw_;     // of the call, until it is announced
   std::string header_;  // since the last marker
   bool fenced_ = false;
+  std::set<std::string> ids_;  // of Kimi's calls
+  uint32_t next_index_ = 0;
 };
 
 }  // namespace
@@ -173,7 +194,8 @@ std::unique_ptr<CallParser> NewSectionedCalls(CallSyntax syntax, OutputWriter& o
 
 std::vector<std::string> SectionMarkers(CallSyntax syntax) {
   const Markers& markers = MarkersOf(syntax);
-  return {markers.section_begin, markers.call_begin, markers.separator, markers.call_end, markers.section_end};
+  return {markers.section_begin, markers.call_begin,  markers.separator, markers.call_end,
+          markers.section_end,   markers.other_begin, markers.other_end};
 }
 
 }  // namespace moestro::router

@@ -1,10 +1,12 @@
 // GLM, MiniMax and Qwen3-Coder: calls in tags, with each argument's bare text in a tag of its own.
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "services/router/output/argument_types.h"
 #include "services/router/output/call_parser.h"
+#include "services/router/output/object_text.h"
 
 namespace moestro::router {
 namespace {
@@ -19,7 +21,7 @@ struct Tags {
   const char* value_end;
   const char* call_close;
   const char* block_close = "";
-  bool framed = false;  // a line break after the value's tag, and one before its end, belong to the tags
+  bool framed = false;  // a line break behind the key's tag, and one before the value's end, belong to the tags
 };
 constexpr Tags kGlm = {.block_open = "<tool_call>",
                        .key_open = "<arg_key>",
@@ -72,17 +74,20 @@ class XmlCalls final : public CallParser {
   XmlCalls(const Tags& tags, const ParserOptions& options, OutputWriter& out)
       : CallParser(out),
         tags_(tags),
+        lost_tags_(options.lost_tags),
         types_(options.tools),
         in_text_(Entrances(tags, options)),
-        in_block_({tags.call_open, tags.block_close}),
+        in_block_({tags.call_open, tags.block_open, tags.block_close}),
         in_name_(*tags.name_end != 0 ? MarkerSet({tags.name_end}) : MarkerSet({tags.key_open, tags.call_close})),
         in_call_({tags.key_open, tags.call_close, tags.block_close}),
         in_key_({tags.key_end}),
-        before_value_({tags.value_open}),
-        in_value_({tags.value_end}) {}
+        before_value_({tags.value_open, tags.key_open, tags.call_close}),
+        after_value_({tags.key_open, tags.call_close, tags.block_close, tags.call_open, tags.block_open}),
+        after_call_({tags.call_open, tags.block_open, tags.block_close}) {}
 
  private:
-  enum class State { kText, kBlock, kName, kCall, kKey, kBeforeValue, kValue };
+  // kValueEnd, kCallEnd: behind a tag in a value, which ends the value or is a part of it.
+  enum class State { kText, kBlock, kName, kCall, kKey, kBeforeValue, kValue, kValueEnd, kCallEnd };
 
   bool Step() override {
     switch (state_) {
@@ -100,6 +105,10 @@ class XmlCalls final : public CallParser {
         return StepBeforeValue();
       case State::kValue:
         return StepValue();
+      case State::kValueEnd:
+        return StepValueEnd();
+      case State::kCallEnd:
+        return StepCallEnd();
     }
     return false;
   }
@@ -122,12 +131,11 @@ class XmlCalls final : public CallParser {
     return text;
   }
 
-  // White space, then a tag; kOther gives up.
+  // White space, then a tag; without one, `tag` is empty.
   PendingText::Next TakeTag(const MarkerSet& tags, std::string_view* tag) {
     Keep(text_.TakeSpace());
     const PendingText::Next next = text_.TakeMarker(tags, tag);
-    if (next == PendingText::Next::kMarker) Keep(*tag);
-    if (next == PendingText::Next::kOther) GiveUp();
+    Keep(*tag);
     return next;
   }
 
@@ -145,16 +153,21 @@ class XmlCalls final : public CallParser {
     if (!before.empty()) last_ = before.back();
     if (marker.empty()) return false;
     raw_ = marker;
-    if (marker != tags_.block_open) return BeginLostCall(marker);
+    return marker == tags_.block_open ? BeginBlock() : BeginLostCall(marker);
+  }
+
+  bool BeginBlock() {
     block_is_empty_ = true;
-    return *tags_.call_open != 0 ? Enter(State::kBlock) : BeginCall();
+    return Enter(State::kBlock);
   }
 
   bool StepBlock() {
     std::string_view tag;
     const PendingText::Next next = TakeTag(in_block_, &tag);
-    if (next != PendingText::Next::kMarker) return next == PendingText::Next::kOther;
+    if (next == PendingText::Next::kUnknown) return false;
+    if (next == PendingText::Next::kOther) return *tags_.call_open != 0 ? GiveUp() : BeginCall();
     if (tag == tags_.call_open) return BeginCall();
+    if (tag == tags_.block_open) return BeginBlock();  // models write it twice, at times
     if (block_is_empty_) return GiveUp();
     raw_.clear();
     return Enter(State::kText);
@@ -174,7 +187,7 @@ class XmlCalls final : public CallParser {
 
   bool BeginCall() {
     name_.clear();
-    arguments_.clear();
+    arguments_ = {};
     return Enter(State::kName);
   }
 
@@ -190,51 +203,133 @@ class XmlCalls final : public CallParser {
   bool StepCall() {
     std::string_view tag;
     const PendingText::Next next = TakeTag(in_call_, &tag);
-    return next == PendingText::Next::kMarker ? AfterTag(tag) : next == PendingText::Next::kOther;
+    if (next == PendingText::Next::kUnknown) return false;
+    return next == PendingText::Next::kMarker ? AfterTag(tag) : GiveUp();
   }
 
+  // Of those behind a name, a value or a call.
   bool AfterTag(std::string_view tag) {
-    if (tag == tags_.call_close) return EndCall();
-    if (tag == tags_.block_close) return EndCall() && Enter(State::kText);  // the call's own end is missing
-    key_.clear();
-    return Enter(State::kKey);
+    if (tag == tags_.key_open) {
+      key_.clear();
+      return Enter(State::kKey);
+    }
+    EndCall();
+    if (tag == tags_.block_close) return Enter(State::kText);  // the call's own end is missing
+    if (tag != tags_.call_open && tag != tags_.block_open) return true;
+    Keep(tag);  // so is the end of its block
+    return tag == tags_.call_open ? BeginCall() : BeginBlock();
   }
 
   bool StepKey() {
     std::string_view tag;
-    if (!TakeText(in_key_, &key_, &tag)) return false;
+    return TakeText(in_key_, &key_, &tag) && BeginValue();
+  }
+
+  bool BeginValue() {
     value_.clear();
+    in_value_ = &TagsInValue();
     return Enter(*tags_.value_open != 0 ? State::kBeforeValue : State::kValue);
   }
 
   bool StepBeforeValue() {
     std::string_view tag;
     const PendingText::Next next = TakeTag(before_value_, &tag);
-    return next == PendingText::Next::kMarker ? Enter(State::kValue) : next == PendingText::Next::kOther;
+    if (next == PendingText::Next::kUnknown) return false;
+    const bool is_lost = next == PendingText::Next::kOther && lost_tags_;
+    return is_lost || tag == tags_.value_open ? Enter(State::kValue) : GiveUp();
+  }
+
+  // What may end a value of this function: its own tag, or, where that is missing, the call's, or the next argument's.
+  const MarkerSet& TagsInValue() {
+    const auto [place, is_new] = tags_in_value_.try_emplace(name_);
+    if (!is_new) return place->second;
+    std::vector<std::string> tags = {tags_.value_end};
+    if (lost_tags_) {
+      tags.emplace_back(tags_.call_close);
+      for (const std::string& property : types_.PropertiesOf(name_)) {
+        tags.push_back(tags_.key_open + property + tags_.key_end);
+      }
+    }
+    return place->second = MarkerSet(std::move(tags));
   }
 
   bool StepValue() {
     std::string_view tag;
-    if (!TakeText(in_value_, &value_, &tag)) return false;
-    std::string_view value = value_;
-    if (tags_.framed && value.starts_with('\n')) value.remove_prefix(1);
-    if (tags_.framed && value.ends_with('\n')) value.remove_suffix(1);
-    arguments_ += arguments_.empty() ? "{" : ", ";
-    arguments_ += QuotedJson(key_) + ": " + types_.ToJson(name_, key_, value);
-    return Enter(State::kCall);
+    if (!TakeText(*in_value_, &value_, &tag)) return false;
+    if (tag == tags_.value_end || tag == tags_.call_close) {
+      held_ = tag;
+      return Enter(tag == tags_.value_end ? State::kValueEnd : State::kCallEnd);
+    }
+    tag.remove_prefix(std::string_view(tags_.key_open).size());
+    tag.remove_suffix(std::string_view(tags_.key_end).size());
+    std::string key(tag);
+    const size_t line = value_.find_last_not_of(" \t");
+    const bool begins_line = line == std::string::npos || value_[line] == '\n';
+    if (!begins_line || key == key_ || arguments_.Has(key)) {
+      value_.append(tags_.key_open).append(key).append(tags_.key_end);
+      return true;
+    }
+    value_.erase(line + 1);  // 0 where the value is white space
+    EndValue(/*on_own_line=*/true);
+    key_ = std::move(key);
+    return BeginValue();
   }
 
-  bool EndCall() {
+  // A file that a model writes may have the tag that ends a value. Only that of the value has another tag behind it.
+  bool StepValueEnd() {
+    std::string_view tag;
+    if (!TakeEnd(after_value_, &tag)) return false;
+    if (state_ == State::kValue) return true;
+    EndValue(tags_.framed);
+    return AfterTag(tag);
+  }
+
+  // The same for the call's end in a value whose own end is missing.
+  bool StepCallEnd() {
+    std::string_view tag;
+    if (!TakeEnd(after_call_, &tag)) return false;
+    if (state_ == State::kValue) return true;
+    EndValue(/*on_own_line=*/true);
+    return AfterTag(tag);
+  }
+
+  // What is behind a tag in a value: one of `tags` or, empty, the end of the text, which may have cut the end of the
+  // call or block. Otherwise the value goes on. False: more text has to come.
+  bool TakeEnd(const MarkerSet& tags, std::string_view* tag) {
+    held_ += Keep(text_.TakeSpace());
+    const PendingText::Next next = text_.TakeMarker(tags, tag);
+    if (next == PendingText::Next::kUnknown) return false;
+    Keep(*tag);
+    if (next == PendingText::Next::kMarker) return true;
+    const auto is_cut = [this](std::string_view end) { return end.starts_with(text_.rest()); };
+    if (lost_tags_ && text_.ended() && (is_cut(tags_.call_close) || is_cut(tags_.block_close))) {
+      text_.Take(text_.rest().size());
+      return true;
+    }
+    value_ += held_;
+    return Enter(State::kValue);
+  }
+
+  // `on_own_line`: a line break before the tag that ended the value belongs to the tag.
+  void EndValue(bool on_own_line) {
+    std::string_view value = value_;
+    if (tags_.framed && value.starts_with('\n')) value.remove_prefix(1);
+    if (on_own_line && value.ends_with('\n')) value.remove_suffix(1);
+    arguments_.Set(key_, types_.ToJson(name_, key_, value));
+  }
+
+  void EndCall() {
     out_.BeginCall(name_);
-    out_.Arguments(arguments_.empty() ? "{}" : arguments_ + "}");
+    out_.Arguments(arguments_.Text());
     out_.EndCall();
     raw_.clear();
     last_ = '\n';
     block_is_empty_ = false;
-    return Enter(*tags_.call_open != 0 ? State::kBlock : State::kText);
+    Enter(*tags_.call_open != 0 ? State::kBlock : State::kText);
   }
 
   const Tags& tags_;
+  const bool lost_tags_;
   const ArgumentTypes types_;
   const MarkerSet in_text_;
   const MarkerSet in_block_;
@@ -242,7 +337,9 @@ class XmlCalls final : public CallParser {
   const MarkerSet in_call_;
   const MarkerSet in_key_;
   const MarkerSet before_value_;
-  const MarkerSet in_value_;
+  const MarkerSet after_value_;
+  const MarkerSet after_call_;
+  std::map<std::string, MarkerSet> tags_in_value_;  // by function
   State state_ = State::kText;
   bool block_is_empty_ = true;
   char last_ = '\n';  // of the text before a call
@@ -250,7 +347,9 @@ class XmlCalls final : public CallParser {
   std::string name_;
   std::string key_;
   std::string value_;
-  std::string arguments_;  // JSON text without the last brace; empty: none yet
+  std::string held_;                     // of the value, if it does not end here
+  const MarkerSet* in_value_ = nullptr;  // of tags_in_value_
+  ObjectText arguments_;
 };
 
 }  // namespace

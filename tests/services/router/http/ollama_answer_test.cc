@@ -68,5 +68,19 @@ TEST_F(OllamaAnswerTest, ACallThatTheEndCutIsNotLost) {
   EXPECT_EQ(lines.at(0)["message"]["tool_calls"][0]["function"]["arguments"].dump(), R"({"partial_json":"{\"x\":"})");
 }
 
+TEST_F(OllamaAnswerTest, NumbersOfACallKeepTheirDigits) {
+  const std::vector<std::string> pieces = {"<tool_call>",
+                                           "{\"name\": \"f\", \"arguments\": {\"x\":\n18446744073709551616}}"};
+  for (const bool stream : {false, true}) {
+    const OllamaRequest request{.chat = request_, .stream = stream};
+    Response response(
+        clients_, [] {}, [] {});
+    Run(*NewOllamaAnswer(OllamaForm::kChat, request, model_, "1", response), pieces);
+    std::string all;
+    for (const std::string& piece : response.Take().pieces) all += piece;
+    EXPECT_THAT(all, ::testing::HasSubstr(R"("arguments":{"x":18446744073709551616})"));
+  }
+}
+
 }  // namespace
 }  // namespace moestro::router

@@ -252,6 +252,36 @@ TEST(ConstrainToCallsTest, ErrorsNameTheField) {
               HasSubstr("must have the type object"));
 }
 
+// As the parser reads it: a bare text, not one in quotes.
+TEST(ConstrainToCallsTest, AStringBehindAReferenceIsBareInTags) {
+  const auto constraint = [](const std::string& value) {
+    OutputFormat format;
+    format.calls = CallSyntax::kQwenCoder;
+    const std::string tools = R"([{"function": {"name": "f", "parameters": {"type": "object", "required": ["p"],
+        "properties": {"p": )" +
+                              value + R"(},
+        "$defs": {"text": {"type": "string"}, "mode": {"enum": ["fast", "2"]}, "level": {"enum": [1, 2]}}}}}])";
+    return Calls(format, {.tools = tools}).value();
+  };
+  const auto call = [](const std::string& text) {
+    return "<tool_call>\n<function=f>\n<parameter=p>\n" + text + "\n</parameter>\n</function>\n</tool_call>";
+  };
+  for (const char* text :
+       {R"({"$ref": "#/$defs/text"})", R"({"allOf": [{"$ref": "#/$defs/text"}]})", R"({"enum": ["a", 1]})"}) {
+    EXPECT_TRUE(Matches(constraint(text), call("any text"))) << text;
+  }
+  for (const char* mode : {R"({"$ref": "#/$defs/mode"})", R"({"allOf": [{"$ref": "#/$defs/mode"}], "default": "2"})"}) {
+    EXPECT_TRUE(Matches(constraint(mode), call("fast"))) << mode;
+    EXPECT_TRUE(Matches(constraint(mode), call("2"))) << mode;
+    EXPECT_FALSE(Matches(constraint(mode), call("slow"))) << mode;
+    EXPECT_FALSE(Matches(constraint(mode), call("\"fast\""))) << mode;
+  }
+  for (const char* level : {R"({"$ref": "#/$defs/level"})", R"({"enum": [1, 2]})"}) {
+    EXPECT_TRUE(Matches(constraint(level), call("2"))) << level;
+    EXPECT_FALSE(Matches(constraint(level), call("3"))) << level;
+  }
+}
+
 // Each of its properties has a copy of the definitions where arguments stand in tags.
 std::string ManyProperties(int properties, size_t definition_bytes) {
   std::string members;

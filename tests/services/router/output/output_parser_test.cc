@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
@@ -86,6 +87,25 @@ TEST(OutputParserTest, WhereAGrammarBindsCallsOnlyThoseInTheirTagsCount) {
   EXPECT_EQ(Parse(*Hermes(bound), {"<tool_call>" + call}).calls.size(), 1u);
 }
 
+// There a missing tag is the end of the answer, and what looks like one is a part of the value.
+TEST(OutputParserTest, WhereAGrammarBindsCallsNoTagIsMissing) {
+  const OutputFormat coder = FindOutputFormat("qwen3_moe", "<function=", {});
+  const ParserOptions bound{
+      .parse_tools = true,
+      .tools = R"([{"function": {"name": "f", "parameters": {"properties": {"a": {}, "b": {}}}}}])",
+      .lost_tags = false};
+  const std::string begin = "<tool_call>\n<function=f>\n<parameter=a>\nx\n";
+  const std::string end = "</parameter>\n</function>\n</tool_call>";
+  const JoinedOutput whole =
+      Parse(*NewParser(coder, bound), {begin + "<parameter=b>\n</function>\n</tool_call>\n" + end});
+  ASSERT_EQ(whole.calls.size(), 1u);
+  EXPECT_EQ(whole.calls[0].arguments, R"({"a": "x\n<parameter=b>\n</function>\n</tool_call>"})");
+  EXPECT_EQ(Parse(*NewParser(coder, bound), {begin + "</parameter>"}).calls.size(), 0u);
+  const OutputFormat glm = FindOutputFormat("glm4_moe", "<arg_key>", {});
+  EXPECT_EQ(Parse(*NewParser(glm, bound), {"<tool_call>f\n<arg_key>a</arg_key>x</arg_value></tool_call>"}).calls.size(),
+            0u);
+}
+
 TEST(OutputParserTest, ThoughtsAboutACallGoOutWhenItsEndIsKnown) {
   const auto parser = Hermes({.parse_tools = true, .tools = R"([{"function": {"name": "f"}}])"});
   EXPECT_EQ(parser->Push("<think>Hm, <tool_call> is").reasoning, "Hm, <tool_call> is");
@@ -141,8 +161,17 @@ TEST(OutputParserTest, DeepNesting) {
 struct Soup {
   const char* family;
   const char* chat_template;
-  std::vector<std::string> markup;
+  std::vector<std::string> markup;  // # stands for a number that differs each time
 };
+
+// The function f has the properties k0 to k19.
+std::string SoupTools() {
+  nlohmann::json properties;
+  for (int i = 0; i < 20; ++i) properties["k" + std::to_string(i)] = {{"type", {"string", "array"}}};
+  return nlohmann::json::array({{{"function", {{"name", "f"}, {"parameters", {{"properties", properties}}}}}},
+                                {{"function", {{"name", "function"}}}}})
+      .dump();
+}
 
 // Random rows of markers, JSON and words: cuts change nothing, and no word is lost that is not control text.
 TEST(OutputParserTest, AnyTextIsTheSameHoweverItIsCutAndNoWordIsLost) {
@@ -158,14 +187,19 @@ TEST(OutputParserTest, AnyTextIsTheSameHoweverItIsCutAndNoWordIsLost) {
       {"qwen3_moe", "<tool_call></think>", {"<tool_call>", "</tool_call>", "{\"name\": ", "\"arguments\": "}},
       {"qwen3_moe",
        "<function=</think>",
-       {"<tool_call>", "</tool_call>", "<function=", ">", "</function>", "<parameter=", "</parameter>"}},
+       {"<tool_call>", "</tool_call>", "<function=", ">", "</function>", "<parameter=", "</parameter>",
+        "<tool_call>\n<function=f>\n", "\n<parameter=k#>", "\n<parameter=k#>", "</parameter>\n",
+        "</parameter>\n</function>\n</tool_call>"}},
       {"glm4_moe",
        "<arg_key></think>",
-       {"<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"}},
+       {"<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<tool_call>f\n",
+        "\n<arg_key>k#</arg_key>\n<arg_value>", "\n<arg_key>k#</arg_key>", "</arg_value>\n",
+        "</arg_value>\n</tool_call>"}},
       {"minimax_m2",
        "<minimax:tool_call></think>",
        {"<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\"", "\">", "</invoke>", "<parameter name=\"",
-        "</parameter>"}},
+        "</parameter>", "<minimax:tool_call>\n<invoke name=\"f\">\n", "\n<parameter name=\"k#\">",
+        "\n<parameter name=\"k#\">", "</parameter>\n", "</parameter>\n</invoke>\n</minimax:tool_call>"}},
       {"mixtral", "[TOOL_CALLS]", {"[TOOL_CALLS]", "[", "]", "{\"name\": ", "\"arguments\": "}},
       {"llama", "<|python_tag|>", {"<|python_tag|>", ";", "{\"name\": ", "\"parameters\": "}},
       {"gpt_oss",
@@ -174,6 +208,7 @@ TEST(OutputParserTest, AnyTextIsTheSameHoweverItIsCutAndNoWordIsLost) {
         "final", " to=functions."}}};
   const std::vector<std::string> common = {"<think>", "</think>", "{", "}", "\"", ", ",   ": ",
                                            "\n",      " ",        "<", "é", "f",  "\"f\""};
+  const std::string tools = SoupTools();
   std::mt19937 random(5);
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
   for (const Soup& soup : soups) {
@@ -184,11 +219,15 @@ TEST(OutputParserTest, AnyTextIsTheSameHoweverItIsCutAndNoWordIsLost) {
     for (int round = 0; round < 3000; ++round) {
       const ParserOptions options = {.reasoning_open = below(4) == 0,
                                      .parse_tools = below(8) != 0,
-                                     .tools = R"([{"function": {"name": "f"}}, {"function": {"name": "function"}}])",
-                                     .id_seed = 3};
+                                     .tools = tools,
+                                     .id_seed = 3,
+                                     .lost_tags = below(8) != 0};
       std::string text;
-      for (size_t i = 0; i < 20; ++i)
-        text += below(3) == 0 ? "w" + std::to_string(i) + "x" : parts[below(parts.size())];
+      for (size_t i = 0; i < 20; ++i) {
+        std::string part = below(3) == 0 ? "w#x" : parts[below(parts.size())];
+        if (const size_t at = part.find('#'); at != std::string::npos) part.replace(at, 1, std::to_string(i));
+        text += part;
+      }
       const JoinedOutput whole = Parse(*NewParser(format, options), {text});
       std::vector<std::string> pieces;
       for (size_t at = 0; at < text.size(); at += pieces.back().size()) pieces.push_back(text.substr(at, 1 + below(4)));

@@ -13,7 +13,7 @@
 namespace moestro::router {
 namespace {
 
-absl::Status Here() { return absl::OkStatus(); }
+absl::Status Connected() { return absl::OkStatus(); }
 
 // Whoever has to wait asks its check.
 absl::Status Gone() { return absl::CancelledError("gone"); }
@@ -29,7 +29,7 @@ TEST(TextTurnsTest, AsManyAsThereAre) {
 
 TEST(TextTurnsTest, WhoLeavesTheLineHoldsUpNobody) {
   TextTurns turns(1);
-  std::optional<TextTurns::Turn> held = *turns.Take(0, Here);
+  std::optional<TextTurns::Turn> held = *turns.Take(0, Connected);
   std::atomic<bool> here = true;
   std::atomic<int> looks = 0;
   std::thread leaves([&] {
@@ -46,7 +46,7 @@ TEST(TextTurnsTest, WhoLeavesTheLineHoldsUpNobody) {
 TEST(TextTurnsTest, FirstComeFirstServedAndNeverTooMany) {
   constexpr int kThreads = 8;
   TextTurns turns(1);
-  std::optional<TextTurns::Turn> held = *turns.Take(0, Here);
+  std::optional<TextTurns::Turn> held = *turns.Take(0, Connected);
   std::mutex mutex;
   std::vector<int> order;
   std::atomic<int> inside = 0;
@@ -78,7 +78,7 @@ TEST(TextTurnsTest, FirstComeFirstServedAndNeverTooMany) {
 TEST(TextTurnsTest, SmallRequestsDoNotWaitBehindLargeOnes) {
   constexpr size_t kLarge = TextTurns::kMostSmallBytes + 1;
   TextTurns turns(1);
-  const TextTurns::Turn large = *turns.Take(kLarge, Here);
+  const TextTurns::Turn large = *turns.Take(kLarge, Connected);
   EXPECT_TRUE(absl::IsCancelled(turns.Take(kLarge, Gone).status()));
   std::optional<TextTurns::Turn> small = *turns.Take(TextTurns::kMostSmallBytes, Gone);
   EXPECT_TRUE(absl::IsCancelled(turns.Take(1, Gone).status()));
