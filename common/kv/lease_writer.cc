@@ -122,8 +122,11 @@ absl::Status KvPoolMapping::RemoveOrphan(const std::string& name, bool poison) {
   if (!layout.ok()) return absl::OkStatus();
   // The locks before the pages stay: another process may hold one.
   if (!poison) return memory->Free(layout->pages_offset);
-  const int64_t bytes = layout->total_bytes - layout->pages_offset;
-  std::fill_n(reinterpret_cast<uint16_t*>(memory->data() + layout->pages_offset), bytes / 2, kPoison);
+  for (const IndexRange& backed : memory->Backed()) {
+    const int64_t begin = std::max(backed.begin, layout->pages_offset);
+    const int64_t bytes = std::max<int64_t>(0, backed.end - begin);
+    std::fill_n(reinterpret_cast<uint16_t*>(memory->data() + begin), bytes / 2, kPoison);
+  }
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include <queue>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/math.h"
@@ -40,11 +41,8 @@ uint32_t Take(FreeList& list) {
 // Free pages, those of each NUMA domain in a list of its own.
 class FreePages {
  public:
-  FreePages(int64_t pages, size_t domains) : pages_(pages), free_(pages) {
-    for (size_t d = 0; d < domains; ++d) {
-      lists_.push_back(MakeFreeList(EvenPart(pages, static_cast<int64_t>(d), static_cast<int64_t>(domains))));
-    }
-  }
+  // None at first.
+  FreePages(int64_t pages, size_t domains) : pages_(pages), lists_(domains) {}
 
   int64_t size() const { return free_; }
 
@@ -63,8 +61,8 @@ class FreePages {
   }
 
  private:
-  int64_t pages_;
-  int64_t free_;
+  const int64_t pages_;  // of the pool
+  int64_t free_ = 0;
   std::vector<FreeList> lists_;
 };
 
@@ -125,12 +123,13 @@ struct KvPool::Impl {
         options(pool_options),
         slots(reinterpret_cast<LeaseSlot*>(memory.data() + pool_layout.slots_offset)),
         pages_base(memory.data() + pool_layout.pages_offset),
+        domains(std::max<int64_t>(1, std::ssize(pool_options.domains))),
         next_id(Mix(pool_epoch)),
-        free_pages(pool_geometry.page_count, std::max<size_t>(1, pool_options.domains.size())),
+        free_pages(pool_geometry.page_count, static_cast<size_t>(domains)),
         free_slots(MakeFreeList({0, pool_geometry.lease_slots})),
         leases(pool_geometry.lease_slots),
         cache(pool_geometry.page_tokens, pool_geometry.page_count) {
-    if (options.poison_freed) Poison(0, geometry.page_count);
+    for (int64_t d = 0; d < domains; ++d) without_memory.push_back(EvenPart(geometry.page_count, d, domains));
   }
 
   std::span<uint16_t> Numbers(int64_t first_page, int64_t pages) const {
@@ -207,12 +206,15 @@ struct KvPool::Impl {
     });
   }
 
+  int64_t MostPages() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return grows ? geometry.page_count : total_pages; }
+
   // Blocks that hold `tokens` tokens, at least 1. INVALID_ARGUMENT if the pool has fewer.
-  absl::StatusOr<int64_t> BlocksFor(int64_t tokens) const {
-    if (tokens < 1 || (tokens - 1) / geometry.page_tokens >= geometry.page_count) {
+  absl::StatusOr<int64_t> BlocksFor(int64_t tokens) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const int64_t most = MostPages();
+    if (tokens < 1 || (tokens - 1) / geometry.page_tokens >= most) {
       return absl::InvalidArgumentError(absl::StrCat("KV pool ", memory.name(), " holds 1 to ",
-                                                     geometry.page_count * geometry.page_tokens, " tokens, not ",
-                                                     tokens, "; give the pool more memory or ask for less"));
+                                                     most * geometry.page_tokens, " tokens, not ", tokens,
+                                                     "; give the pool more memory or ask for less"));
     }
     return (tokens - 1) / geometry.page_tokens + 1;
   }
@@ -224,13 +226,45 @@ struct KvPool::Impl {
   }
 
   // Whether `pages_needed` are free or evictable, if `kept` idle pages must stay.
-  absl::Status CheckRoom(int64_t pages_needed, int64_t kept) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  absl::Status CheckRoom(int64_t pages_needed, int64_t kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const int64_t free = free_pages.size();
+    if (pages_needed > free && total_pages < MostPages()) {
+      lacking_pages = std::max(lacking_pages, pages_needed - free);
+      return absl::ResourceExhaustedError(absl::StrCat("KV pool ", memory.name(), ": ", pages_needed, " pages needed, ",
+                                                       free, " free; it is taking more memory"));
+    }
     const int64_t evictable = cache.idle_pages() - kept;
     if (pages_needed <= free + evictable) return absl::OkStatus();
     return absl::ResourceExhaustedError(absl::StrCat(
-        "KV pool ", memory.name(), ": ", pages_needed, " pages needed, ", free, " of ", geometry.page_count,
-        " free and ", evictable, " to be evicted (", draining_pages, " draining); wait, or give the pool more memory"));
+        "KV pool ", memory.name(), ": ", pages_needed, " pages needed, ", free, " of ", total_pages, " free and ",
+        evictable, " to be evicted (", draining_pages, " draining); wait, or give the pool more memory"));
+  }
+
+  // Makes those of `rest` below `end` free. They have memory.
+  void AddPages(IndexRange& rest, int64_t end) {
+    const MutexLock lock(mutex);
+    total_pages += end - rest.begin;
+    for (; rest.begin < end; ++rest.begin) FreePage(static_cast<uint32_t>(rest.begin));
+  }
+
+  // KvPool::Extend.
+  absl::Status Extend(int64_t pages) {
+    const int64_t share = CeilDiv(pages, domains);
+    absl::Status status;
+    for (int64_t d = 0; d < domains && status.ok(); ++d) {
+      IndexRange& rest = without_memory[d];
+      const IndexRange next{rest.begin, std::min(rest.end, rest.begin + share)};
+      if (next.size() == 0) continue;
+      const auto byte = [&](int64_t page) { return pages_base - memory.data() + page * geometry.page_bytes(); };
+      ReserveOptions reserve;
+      if (!options.domains.empty()) reserve.stretches = {{byte(next.end), &options.domains[d]}};
+      status = memory.Reserve({byte(next.begin), byte(next.end)}, reserve);
+      if (!status.ok()) break;
+      AddPages(rest, next.end);
+    }
+    const MutexLock lock(mutex);
+    lacking_pages = 0;
+    return status;
   }
 
   // Appends `count` own pages to `pages`. Call after CheckRoom.
@@ -247,6 +281,8 @@ struct KvPool::Impl {
   const KvPoolOptions options;
   LeaseSlot* const slots;
   uint8_t* const pages_base;
+  const int64_t domains;
+  std::vector<IndexRange> without_memory;  // pages by domain; of Extend
 
   uint64_t next_id ABSL_GUARDED_BY(mutex);
   FreePages free_pages ABSL_GUARDED_BY(mutex);
@@ -254,6 +290,9 @@ struct KvPool::Impl {
   std::vector<PoolLease> leases ABSL_GUARDED_BY(mutex);   // by slot
   std::vector<uint32_t> draining ABSL_GUARDED_BY(mutex);  // slots
   PrefixCache cache ABSL_GUARDED_BY(mutex);
+  bool grows ABSL_GUARDED_BY(mutex) = true;
+  int64_t total_pages ABSL_GUARDED_BY(mutex) = 0;
+  int64_t lacking_pages ABSL_GUARDED_BY(mutex) = 0;
   int64_t own_pages ABSL_GUARDED_BY(mutex) = 0;  // of living leases, without cached ones
   int64_t draining_pages ABSL_GUARDED_BY(mutex) = 0;
   int64_t queried_tokens ABSL_GUARDED_BY(mutex) = 0;
@@ -267,7 +306,10 @@ KvPool::~KvPool() {
   for (int64_t i = 0; i < impl_->geometry.lease_slots; ++i) impl_->slots[i].revoked.store(1, std::memory_order_release);
   // A failure here has no remedy; leftovers appear in `moestro segments list`.
   if (impl_->options.poison_freed) {
-    impl_->Poison(0, impl_->geometry.page_count);
+    for (int64_t d = 0; d < impl_->domains; ++d) {
+      const int64_t begin = EvenPart(impl_->geometry.page_count, d, impl_->domains).begin;
+      impl_->Poison(begin, impl_->without_memory[d].begin - begin);
+    }
   } else {
     impl_->memory.Free(impl_->pages_base - impl_->memory.data()).IgnoreError();
   }
@@ -279,28 +321,42 @@ absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const std::string& name, 
   MOE_ASSIGN_OR_RETURN(const KvLayout layout, ComputeKvLayout(geometry));
   MOE_RETURN_IF_ERROR(CheckFits("fingerprint", origin.fingerprint, sizeof(PoolHeader::fingerprint)));
   MOE_RETURN_IF_ERROR(CheckFits("flags", origin.flags, sizeof(PoolHeader::flags)));
+  // Before anything is made for each page: there may be too many.
+  const bool whole = options.first_pages == 0;
   ReserveOptions reserve;
-  for (size_t d = 0; d < options.domains.size(); ++d) {
+  for (size_t d = 0; whole && d < options.domains.size(); ++d) {
     const int64_t end = EvenPart(geometry.page_count, static_cast<int64_t>(d), std::ssize(options.domains)).end;
     reserve.stretches.push_back({layout.pages_offset + end * geometry.page_bytes(), &options.domains[d]});
   }
-  MOE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create(name, layout.total_bytes, reserve));
-  if (absl::Status status = FormatPool(memory.data(), epoch, origin, geometry, layout); !status.ok()) {
-    SharedMemory::Unlink(name).IgnoreError();
-    return status;
+  MOE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create(name, layout.total_bytes, reserve,
+                                                                 whole ? layout.total_bytes : layout.pages_offset));
+  absl::Cleanup unlink = [&] { SharedMemory::Unlink(name).IgnoreError(); };
+  MOE_RETURN_IF_ERROR(FormatPool(memory.data(), epoch, origin, geometry, layout));
+  auto impl = std::make_unique<Impl>(std::move(memory), epoch, geometry, layout, options);
+  if (whole) {
+    for (IndexRange& rest : impl->without_memory) impl->AddPages(rest, rest.end);
+  } else {
+    MOE_RETURN_IF_ERROR(impl->Extend(options.first_pages));
   }
-  return std::unique_ptr<KvPool>(
-      new KvPool(std::make_unique<Impl>(std::move(memory), epoch, geometry, layout, options)));
+  std::move(unlink).Cancel();
+  return std::unique_ptr<KvPool>(new KvPool(std::move(impl)));
+}
+
+absl::Status KvPool::Extend(int64_t pages) { return impl_->Extend(pages); }
+
+void KvPool::SetGrowing(bool grows) {
+  const MutexLock lock(impl_->mutex);
+  impl_->grows = grows;
 }
 
 absl::StatusOr<KvLease> KvPool::Reserve(const KvReservation& reservation) {
-  MOE_ASSIGN_OR_RETURN(const int64_t blocks, impl_->BlocksFor(reservation.capacity));
   const int64_t tokens = static_cast<int64_t>(reservation.tokens.size());
   if (tokens > reservation.capacity) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV pool ", name(), ": ", tokens, " tokens and room for only ", reservation.capacity));
   }
   const MutexLock lock(impl_->mutex);
+  MOE_ASSIGN_OR_RETURN(const int64_t blocks, impl_->BlocksFor(reservation.capacity));
   impl_->Sweep();
   std::vector<uint32_t> pages = impl_->Lookup(reservation);
   const int64_t found = static_cast<int64_t>(pages.size());
@@ -424,7 +480,9 @@ std::span<const uint8_t> KvPool::PagesMemory() const {
 
 KvPool::Stats KvPool::stats() const {
   const MutexLock lock(impl_->mutex);
-  return {.total_pages = impl_->geometry.page_count,
+  return {.total_pages = impl_->total_pages,
+          .most_pages = impl_->MostPages(),
+          .lacking_pages = impl_->lacking_pages,
           .free_pages = impl_->free_pages.size(),
           .leased_pages = impl_->own_pages + impl_->cache.held_pages(),
           .cached_pages = impl_->cache.idle_pages(),
@@ -436,6 +494,11 @@ KvPool::Stats KvPool::stats() const {
           .prefix_queries_tokens = impl_->queried_tokens,
           .prefix_hit_tokens = impl_->hit_tokens,
           .evicted_pages = impl_->evicted_pages};
+}
+
+int64_t KvPool::most_tokens() const {
+  const MutexLock lock(impl_->mutex);
+  return impl_->MostPages() * impl_->geometry.page_tokens;
 }
 
 const std::string& KvPool::name() const { return impl_->memory.name(); }

@@ -1,4 +1,8 @@
 // The owner's side of the KV pool: assigns pages to leases, and caches prefixes. Thread-safe.
+//
+// A pool may be large and take memory by and by: Create gives the first pages memory, Extend others. Only pages that
+// have memory are ever assigned. While the pool can still grow, a reservation that lacks pages waits for them instead
+// of evicting cached ones.
 #pragma once
 
 #include <chrono>
@@ -34,6 +38,7 @@ struct KvPoolOptions {
   // Each has an equal part of the pages in its memory, if it names nodes: page p those of EvenPartOf(p, page_count,
   // domains). Empty: one domain, pages anywhere.
   std::vector<NumaDomain> domains = {};
+  int64_t first_pages = 0;  // that have memory from the start; 0: all
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
@@ -43,7 +48,7 @@ class KvPool {
   // that takes this long has stopped or hangs, so its pages must not be counted on.
   static constexpr std::chrono::seconds kDrainPatience{5};
 
-  // Creates shared memory `name` and reserves all of it at once. RESOURCE_EXHAUSTED names bytes and the remedy;
+  // Creates shared memory `name` and reserves the first pages' at once. RESOURCE_EXHAUSTED names bytes and the remedy;
   // ALREADY_EXISTS if the name is taken; INVALID_ARGUMENT for a geometry that is not positive or too large, or an
   // origin that does not fit PoolHeader.
   static absl::StatusOr<std::unique_ptr<KvPool>> Create(const std::string& name, uint64_t epoch, const KvOrigin& origin,
@@ -51,13 +56,21 @@ class KvPool {
   // Revokes all leases, unlinks the name and frees the pages; writers keep the mapping, which then reads as zeros.
   ~KvPool();
 
+  // Gives up to `pages` further pages memory, each domain an equal part, and makes them free. Takes about a second for
+  // each GiB and thread; other calls go on meanwhile. RESOURCE_EXHAUSTED: there is no room for them now; some may have
+  // got it. One call at a time.
+  absl::Status Extend(int64_t pages);
+  // Whether the pool may grow to all of its pages, or keeps to those that have memory. Then reservations beyond them
+  // are refused, and cached pages are evicted. Initially true.
+  void SetGrowing(bool grows);
+
   // Reserves room for `capacity` tokens, all or nothing. First come the pages of the longest cached prefix of `tokens`
   // (without the last token, which is computed for its logits), then own pages, each of the domain of its block
   // (DomainOfBlock) while it has any, lowest free ones first. If free pages are short, cached pages that no lease holds
   // are evicted; PrefixCache::Evict selects them. Own pages are not cleared: they must be written before they are read
   // (valid_tokens tells). RESOURCE_EXHAUSTED if pages or slots are
-  // short now; INVALID_ARGUMENT if the pool could never hold that many, or if capacity is below 1 or the number of
-  // tokens.
+  // short now, or have no memory yet; INVALID_ARGUMENT if the pool could never hold that many, or if capacity is below
+  // 1 or the number of tokens.
   absl::StatusOr<KvLease> Reserve(const KvReservation& reservation);
 
   // Appends own pages to `lease` until `capacity` tokens fit; does nothing if they do. Invalidates KvPages made from
@@ -96,7 +109,9 @@ class KvPool {
 
   // total == free + leased + cached + draining, dense.
   struct Stats {
-    int64_t total_pages = 0;
+    int64_t total_pages = 0;    // that have memory
+    int64_t most_pages = 0;     // that may have it; total_pages if the pool does not grow
+    int64_t lacking_pages = 0;  // that reservations lacked since the last Extend, at most
     int64_t free_pages = 0;
     int64_t leased_pages = 0;    // held by at least one lease; cached ones also by released leases that are draining
     int64_t cached_pages = 0;    // held by the prefix cache alone: evictable
@@ -110,6 +125,7 @@ class KvPool {
     int64_t evicted_pages = 0;
   };
   Stats stats() const;
+  int64_t most_tokens() const;  // of most_pages
   const std::string& name() const;
   bool damaged() const;  // see SharedMemory
   const KvGeometry& geometry() const;

@@ -28,10 +28,10 @@ struct ReservedPiece {
   const NumaDomain* domain = nullptr;
 };
 
-std::vector<ReservedPiece> MakePieces(int64_t bytes, const std::vector<MemoryStretch>& stretches) {
+std::vector<ReservedPiece> MakePieces(IndexRange bytes, const std::vector<MemoryStretch>& stretches) {
   const int64_t page = sysconf(_SC_PAGESIZE);
   std::vector<ReservedPiece> pieces;
-  int64_t begin = 0;
+  int64_t begin = bytes.begin;
   const auto cut = [&](int64_t end, const NumaDomain* domain) {
     while (begin < end) {
       const int64_t next = std::min(begin + kPieceBytes, end);
@@ -39,8 +39,8 @@ std::vector<ReservedPiece> MakePieces(int64_t bytes, const std::vector<MemoryStr
       begin = next;
     }
   };
-  for (const MemoryStretch& stretch : stretches) cut(std::min(RoundUp(stretch.end, page), bytes), stretch.domain);
-  cut(bytes, nullptr);
+  for (const MemoryStretch& stretch : stretches) cut(std::min(RoundUp(stretch.end, page), bytes.end), stretch.domain);
+  cut(bytes.end, nullptr);
   return pieces;
 }
 
@@ -74,7 +74,7 @@ absl::Status ErrorFor(int error) {
 
 }  // namespace
 
-absl::Status ReserveMemory(int fd, uint8_t* data, int64_t bytes, const ReserveOptions& options) {
+absl::Status ReserveMemory(int fd, uint8_t* data, IndexRange bytes, const ReserveOptions& options) {
   const std::vector<ReservedPiece> pieces = MakePieces(bytes, options.stretches);
   const auto count = static_cast<int64_t>(pieces.size());
   const int64_t threads = options.threads > 0 ? options.threads : int64_t{UsableCpus()};

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/math.h"
 #include "common/platform/numa.h"
 
 namespace moestro {
 
-// Bytes from the end of the previous stretch (0 for the first) to `end`. Their pages come from `domain` (null:
-// anywhere). A page that two stretches share belongs to the first one: up to 2 MiB with huge pages.
+// Bytes from the end of the previous stretch (the first one's: from the first byte) to `end`. Their pages come from
+// `domain` (null: anywhere). A page that two stretches share belongs to the first one: up to 2 MiB with huge pages.
 struct MemoryStretch {
   int64_t end = 0;
   const NumaDomain* domain = nullptr;
@@ -25,11 +26,11 @@ struct ReserveOptions {
   std::function<absl::Status(int64_t bytes)> watch = {};
 };
 
-// Backs [data, data + bytes): a page-aligned, writable, shared mapping of the file `fd` from its start. Populates the
-// mapping instead of calling fallocate, which has three faults. It locks the file, so threads would wait for each
-// other; it ignores the mapping's request for huge pages; it leaves the page tables empty. RESOURCE_EXHAUSTED if there
-// is no room; pages reserved so far stay. Signals do no harm. A domain is only a preference: the system may forbid it,
-// or the domain may be full.
-absl::Status ReserveMemory(int fd, uint8_t* data, int64_t bytes, const ReserveOptions& options);
+// Backs `bytes` of the file `fd`, of which `data` is a writable, shared mapping from its start; `bytes` begin on a
+// page. Populates the mapping instead of calling fallocate, which has three faults. It locks the file, so threads would
+// wait for each other; it ignores the mapping's request for huge pages; it leaves the page tables empty.
+// RESOURCE_EXHAUSTED if there is no room; pages reserved so far stay. Signals do no harm. A domain is only a
+// preference: the system may forbid it, or the domain may be full.
+absl::Status ReserveMemory(int fd, uint8_t* data, IndexRange bytes, const ReserveOptions& options);
 
 }  // namespace moestro

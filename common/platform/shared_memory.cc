@@ -189,19 +189,6 @@ absl::Status CheckRoom(const std::string& name, int64_t bytes) {
   return CheckMemory(name, bytes);
 }
 
-// Until this ends, a process that opens the object finds it incomplete.
-absl::Status Reserve(int fd, const std::string& name, uint8_t* data, int64_t bytes, const ReserveOptions& options) {
-  const absl::Status status = ReserveMemory(fd, data, bytes, options);
-  if (absl::IsResourceExhausted(status)) {  // another process took the room that CheckRoom saw
-    MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
-    MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
-    return NoSpace(name, bytes, free + int64_t{info.st_blocks} * 512);
-  }
-  MOE_RETURN_IF_ERROR(status);
-  if (fchmod(fd, kComplete) != 0) return ErrnoStatus(errno, absl::StrCat(name, ": cannot set its permissions"));
-  return absl::OkStatus();
-}
-
 bool IsDamaged(const struct stat& info) { return (info.st_mode & 07777) == kDamagedMode; }
 
 absl::StatusOr<int64_t> CompleteSize(int fd, const std::string& name) {
@@ -279,8 +266,8 @@ absl::Status SharedMemory::Map(int64_t bytes, interprocess::mode_t mode) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, int64_t bytes,
-                                                  const ReserveOptions& reserve) {
+absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, int64_t bytes, const ReserveOptions& reserve,
+                                                  int64_t reserved) {
   if (bytes <= 0) return absl::InvalidArgumentError(absl::StrCat("shared memory ", name, " of ", bytes, " bytes"));
   MOE_ASSIGN_OR_RETURN(shared_memory_object object, CreateObject(name));
   SharedMemory memory(name, std::move(object));
@@ -290,11 +277,14 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, int64
     return absl::UnavailableError(absl::StrCat("shared memory ", name, " was removed while it was created; try again"));
   }
   absl::Cleanup unlink = [&] { shared_memory_object::remove(name.c_str()); };
-  MOE_RETURN_IF_ERROR(CheckRoom(name, bytes));
+  const int64_t first_bytes = reserved < 0 ? bytes : reserved;
+  MOE_RETURN_IF_ERROR(CheckRoom(name, first_bytes));  // before the size is set, which is an error of its own
   const int error = SystemError([&] { memory.object_.truncate(bytes); });
   if (error != 0) return ErrnoStatus(error, absl::StrCat(name, ": cannot set its size"));
   MOE_RETURN_IF_ERROR(memory.Map(bytes, interprocess::read_write));
-  MOE_RETURN_IF_ERROR(Reserve(fd, name, memory.data(), bytes, reserve));
+  MOE_RETURN_IF_ERROR(memory.Reserve({0, first_bytes}, reserve));
+  // Until now, a process that opens the object finds it incomplete.
+  if (fchmod(fd, kComplete) != 0) return ErrnoStatus(errno, absl::StrCat(name, ": cannot set its permissions"));
   std::move(unlink).Cancel();
   return memory;
 }
@@ -326,6 +316,31 @@ absl::StatusOr<SharedMemory> SharedMemory::OpenReadOnly(const std::string& name,
 
 absl::StatusOr<SharedMemory> SharedMemory::OpenWritable(const std::string& name) {
   return Open(name, interprocess::read_write, interprocess::read_write);
+}
+
+absl::Status SharedMemory::Reserve(IndexRange bytes, const ReserveOptions& options) const {
+  MOE_RETURN_IF_ERROR(CheckRoom(name_, bytes.size()));
+  MOE_ASSIGN_OR_RETURN(const struct stat before, Stat(descriptor(), name_));
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const IndexRange pages{bytes.begin / page * page, std::min(RoundUp(bytes.end, page), size())};
+  const absl::Status status = ReserveMemory(descriptor(), data(), pages, options);
+  if (!absl::IsResourceExhausted(status)) return status;
+  // Another process took the room that CheckRoom saw.
+  MOE_ASSIGN_OR_RETURN(const int64_t free, FreeBytes());
+  MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(descriptor(), name_));
+  return NoSpace(name_, bytes.size(), free + (int64_t{info.st_blocks} - int64_t{before.st_blocks}) * 512);
+}
+
+std::vector<IndexRange> SharedMemory::Backed() const {
+  std::vector<IndexRange> backed;
+  for (off_t end = 0; end < size();) {
+    const off_t begin = lseek(descriptor(), end, SEEK_DATA);
+    if (begin < 0) break;  // no more
+    end = lseek(descriptor(), begin, SEEK_HOLE);
+    if (end < 0) break;
+    backed.push_back({begin, end});
+  }
+  return backed;
 }
 
 bool SharedMemory::HasOtherOwner() const { return OwnerLives(descriptor()).value_or(false); }

@@ -30,12 +30,13 @@ class SharedMemory {
   // that registers lifts the protection for that time.
   enum class ReadOnly { kForGood, kLiftable };
 
-  // Creates `name` (without the leading slash): reserves all of `bytes` now, maps them writable, asks for huge pages,
-  // takes the owner lock. RESOURCE_EXHAUSTED, instead of SIGBUS later, states the bytes needed, the bytes free and the
-  // remedy. A failure leaves neither name nor memory. ALREADY_EXISTS if the name is taken, UNAVAILABLE if the object
-  // was removed before it was locked. The bytes are zero.
-  static absl::StatusOr<SharedMemory> Create(const std::string& name, int64_t bytes,
-                                             const ReserveOptions& reserve = {});
+  // Creates `name` (without the leading slash): reserves memory now, maps `bytes` writable, asks for huge pages, takes
+  // the owner lock. RESOURCE_EXHAUSTED, instead of SIGBUS later, states the bytes needed, the bytes free and the
+  // remedy. The first `reserved` bytes have memory (-1: all). Nobody may touch the others before Reserve. A failure
+  // leaves neither name nor memory. ALREADY_EXISTS if the name is taken, UNAVAILABLE if the object was removed before
+  // it was locked. The bytes are zero.
+  static absl::StatusOr<SharedMemory> Create(const std::string& name, int64_t bytes, const ReserveOptions& reserve = {},
+                                             int64_t reserved = -1);
   // Becomes the owner of an existing object and maps it writable. NOT_FOUND, also if its creation never finished;
   // FAILED_PRECONDITION if another owner lives; UNAVAILABLE if it is damaged. UnlinkIfUnused removes unfinished and
   // damaged ones.
@@ -53,6 +54,13 @@ class SharedMemory {
   const std::string& name() const { return name_; }
   uint8_t* data() const { return static_cast<uint8_t*>(region_.get_address()); }
   int64_t size() const { return static_cast<int64_t>(region_.get_size()); }
+
+  // For the owner: reserves memory for further bytes, in whole pages. Errors as of Create; those that have memory
+  // by then keep it.
+  absl::Status Reserve(IndexRange bytes, const ReserveOptions& options) const;
+
+  // The bytes that have memory, ascending.
+  std::vector<IndexRange> Backed() const;
 
   // For a user: whether the owning process is alive. False for the owner itself.
   bool HasOtherOwner() const;

@@ -139,13 +139,4 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);
 }
 
-int64_t ChooseKvTokens(const DecodeConfig& config, int64_t max_context_tokens, int64_t bytes_per_token,
-                       int64_t free_bytes) {
-  constexpr int64_t kMostForLatency = 65536;
-  const int64_t wanted = config.mode == Mode::kThroughput ? config.limits().max_batch * max_context_tokens
-                                                          : std::min(2 * max_context_tokens, kMostForLatency);
-  const int64_t fitting = free_bytes / 4 / bytes_per_token;
-  return std::max(kv::kPageTokens, std::min(wanted, fitting));
-}
-
 }  // namespace moestro::decode

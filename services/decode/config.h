@@ -61,7 +61,7 @@ struct DecodeConfig {
   int max_batch = 0;                   // sequences in one step (the paper's Y)
   int itl_bound_ms = 0;                // prompt chunks are sized so that steps stay below this
   int64_t max_chunk_tokens = 0;        // of prompts in one step, even when no sequence decodes
-  int64_t kv_tokens = 0;               // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens
+  int64_t kv_tokens = 0;               // capacity of the KV pool; 0 = chosen at start, see PlanPool
   int64_t reserve_ahead_tokens = 256;  // room for generated tokens that Reserve requests; more is requested as needed
   bool prefix_cache = true;            // keep the KV of prompts and answers for requests that share the prefix
   int lease_timeout_seconds = 600;     // a reserved lease must be started or renewed within this
@@ -92,10 +92,5 @@ struct DecodeConfig {
 
 // INVALID_ARGUMENT names the flag.
 absl::Status ValidateDecodeConfig(const DecodeConfig& config);
-
-// The capacity if --kv-tokens is 0: two full contexts, at most 64K tokens, or with --mode throughput one for each
-// sequence of a batch; in both modes at most a quarter of the free shared memory.
-int64_t ChooseKvTokens(const DecodeConfig& config, int64_t max_context_tokens, int64_t bytes_per_token,
-                       int64_t free_bytes);
 
 }  // namespace moestro::decode

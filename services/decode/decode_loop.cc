@@ -70,7 +70,7 @@ absl::Status DecodeLoop::Validate(const Lease& lease, const Continuation& next, 
 }
 
 Continuation DecodeLoop::WithinPool(const Lease& lease, const Continuation& next) const {
-  const int64_t pool_tokens = pool_.geometry().page_count * pool_.geometry().page_tokens;
+  const int64_t pool_tokens = pool_.most_tokens();
   Continuation bounded = next;
   bounded.max_tokens = std::min(next.max_tokens, pool_tokens - static_cast<int64_t>(lease.tokens.size()));
   return bounded;

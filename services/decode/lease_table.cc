@@ -12,7 +12,7 @@ absl::Status PreemptedError() { return absl::AbortedError("preempted: an older r
 
 absl::StatusOr<std::shared_ptr<Lease>> LeaseTable::Reserve(Request request) {
   const auto tokens = static_cast<int64_t>(request.tokens.size());
-  const int64_t room = pool_.geometry().page_count * pool_.geometry().page_tokens - tokens;
+  const int64_t room = pool_.most_tokens() - tokens;
   if (tokens == 0) return absl::InvalidArgumentError("Reserve names no token_ids");
   if (request.cache_scope.size() > kMaxCacheScopeBytes) {
     return absl::InvalidArgumentError(
@@ -54,9 +54,9 @@ LeaseTable::Room LeaseTable::MakeRoom(const std::shared_ptr<Lease>& lease) {
     room.made = pool_.Grow(lease->kv, static_cast<int64_t>(lease->tokens.size())).ok();
     holder->second.waits_for_pages = !room.made;
     if (room.made) return room;
-    // Draining pages come back by themselves, so no other lease needs to lose its pages.
+    // Draining pages come back by themselves, and others get memory, so no other lease needs to lose its pages.
     const kv::KvPool::Stats stats = pool_.stats();
-    if (stats.draining_pages > stats.stuck_pages) return room;
+    if (stats.draining_pages > stats.stuck_pages || stats.total_pages < stats.most_pages) return room;
     const auto youngest = std::prev(holders_.end());
     ++preemptions_;
     room.preempted.push_back(youngest->second.lease);

@@ -66,7 +66,7 @@ class LeaseTable {
   absl::StatusOr<std::shared_ptr<Lease>> Reserve(Request request);
 
   struct Room {
-    bool made = false;                              // else the lease waits for draining pages, or is among `preempted`
+    bool made = false;                              // else the lease waits for pages, or is among `preempted`
     std::vector<std::shared_ptr<Lease>> preempted;  // leases that lost their pages
   };
   // Gives `lease` room for all its tokens. REQUIRES: meanwhile this process computes into no lease and changes no

@@ -37,8 +37,9 @@ int main(int argc, char** argv) {
             "Most prompt tokens in one step; without a decoding sequence a step takes this many; 0: 256, or with "
             "--mode throughput 1024, and 4096 if experts stream to a device");
   flags.Add("--kv-tokens", config.kv_tokens,
-            "Tokens the KV pool holds; 0: two contexts, at most 65536 tokens, or a context for each sequence with "
-            "--mode throughput; at most a quarter of free shared memory");
+            "Tokens the KV pool holds, with memory from the start; 0: up to sixteen contexts, or a context for each "
+            "sequence with --mode throughput, which take memory as tokens come, as far as the machine can spare it; "
+            "with a device two contexts, at most 65536 tokens");
   flags.Add(
       "--reserve-ahead-tokens", config.reserve_ahead_tokens,
       "Room for generated tokens that a request needs to be admitted. It gets more as it grows, if necessary from "

@@ -95,6 +95,8 @@ struct DecodeMetrics {
         pages_total(registry.AddGauge("moestro_kv_pages", "Pages of the KV pool")),
         pages_free(registry.AddGauge("moestro_kv_pages_free",
                                      "Pages that no request holds, including those with cached prefixes")),
+        pages_without_memory(registry.AddGauge("moestro_kv_pages_without_memory",
+                                               "Free pages that take memory when requests come near them")),
         pages_cached(registry.AddGauge("moestro_kv_pages_cached",
                                        "Pages that only the prefix cache holds; evicted when requests need them")),
         pages_draining(registry.AddGauge("moestro_kv_pages_draining", "Released pages that a writer still uses")),
@@ -120,14 +122,16 @@ struct DecodeMetrics {
 
   // Called by one thread.
   void Update(const kv::KvPool::Stats& stats, const LeaseTable& lease_table) {
-    const int64_t available = stats.free_pages + stats.cached_pages;
+    const int64_t without_memory = stats.most_pages - stats.total_pages;
+    const int64_t available = stats.free_pages + stats.cached_pages + without_memory;
     leases.Set(static_cast<double>(stats.leases));
-    pages_total.Set(static_cast<double>(stats.total_pages));
+    pages_total.Set(static_cast<double>(stats.most_pages));
+    pages_without_memory.Set(static_cast<double>(without_memory));
     pages_free.Set(static_cast<double>(available));
     pages_cached.Set(static_cast<double>(stats.cached_pages));
     pages_draining.Set(static_cast<double>(stats.draining_pages));
-    kv_usage.Set(stats.total_pages == 0 ? 0
-                                        : 1 - static_cast<double>(available) / static_cast<double>(stats.total_pages));
+    kv_usage.Set(stats.most_pages == 0 ? 0
+                                       : 1 - static_cast<double>(available) / static_cast<double>(stats.most_pages));
     waiting_for_pages.Set(static_cast<double>(lease_table.waiting_for_pages()));
     RaiseTo(preemptions, static_cast<double>(lease_table.preemptions()));
     RaiseTo(prefix_queries, static_cast<double>(stats.prefix_queries_tokens));
@@ -195,6 +199,7 @@ struct DecodeMetrics {
   prometheus::Gauge& leases;
   prometheus::Gauge& pages_total;
   prometheus::Gauge& pages_free;
+  prometheus::Gauge& pages_without_memory;
   prometheus::Gauge& pages_cached;
   prometheus::Gauge& pages_draining;
   prometheus::Gauge& kv_usage;

@@ -31,6 +31,8 @@
 #include "services/decode/hybrid_device.h"
 #include "services/decode/lease_table.h"
 #include "services/decode/metrics.h"
+#include "services/decode/pool_grower.h"
+#include "services/decode/pool_plan.h"
 #include "services/decode/prompt_costs.h"
 
 namespace moestro::decode {
@@ -78,21 +80,20 @@ absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& confi
   geometry.kv_dim = spec.kv_dim();
   geometry.kv_heads = spec.num_kv_heads;
   geometry.lease_slots = LeaseSlots(config);
-  MOE_ASSIGN_OR_RETURN(const int64_t free_bytes, SharedMemory::FreeBytes());
-  const int64_t bytes_per_token = geometry.page_bytes() / geometry.page_tokens;
-  const int64_t tokens = config.kv_tokens > 0
-                             ? config.kv_tokens
-                             : ChooseKvTokens(config, spec.max_position_embeddings, bytes_per_token, free_bytes);
-  geometry.page_count = CeilDiv(tokens, geometry.page_tokens);
+  MOE_ASSIGN_OR_RETURN(const int64_t spare_bytes, SparePoolBytes());
+  const PoolPlan plan = PlanPool(config, spec.max_position_embeddings, geometry, spare_bytes);
+  geometry.page_count = plan.pages;
   // In nanoseconds, so that no other user can take the name beforehand.
   const auto epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  LogInfo("KV pool: {} pages of {} tokens, {:.1f} MiB", geometry.page_count, geometry.page_tokens,
-          static_cast<double>(geometry.page_count * geometry.page_bytes()) / (1 << 20));
+  const auto mib = [&](int64_t pages) { return static_cast<double>(pages * geometry.page_bytes()) / (1 << 20); };
+  LogInfo("KV pool: up to {} pages of {} tokens, {:.1f} MiB; {:.1f} MiB from the start", plan.pages,
+          geometry.page_tokens, mib(plan.pages), mib(plan.first_pages > 0 ? plan.first_pages : plan.pages));
   return kv::KvPool::Create(KvPoolName(config.node.instance, epoch), epoch,
                             {weights.header().fingerprint, Int8ActivationsFlag(config.int8_activations)}, geometry,
                             {.prefix_cache = config.prefix_cache,
                              .poison_freed = config.poison_freed_pages,
-                             .domains = DomainsOfPages(domains)});
+                             .domains = DomainsOfPages(domains),
+                             .first_pages = plan.first_pages});
 }
 
 // The members stand in the order of their dependencies.
@@ -123,6 +124,9 @@ class DecodeServer {
         pool_, CreatePool(config_, *weights_, workers_->domains()));  // a GPU has a place for all of its pages
     MOE_ASSIGN_OR_RETURN(ForwardPass * forward, BuildForward());
     const std::vector<PromptCost> costs = MeasuredCosts(*forward);
+    if (const auto stats = pool_->stats(); stats.total_pages < stats.most_pages) {
+      grower_.emplace(*pool_, PoolGrower::Options{.free_pages = stats.total_pages, .spare_bytes = SparePoolBytes});
+    }
     leases_.emplace(*pool_, config_.reserve_ahead_tokens);
     loop_.emplace(*forward, *pool_, *leases_, metrics_, loop_options_);
     server_.Watch(loop_->heartbeat());
@@ -246,6 +250,7 @@ class DecodeServer {
   const StepLimits limits_;
   DecodeLoop::Options loop_options_;
   std::unique_ptr<kv::KvPool> pool_;
+  std::optional<PoolGrower> grower_;
   // The CPU alone, the device with the CPU, or the device of batches.
   std::unique_ptr<model::Engine> engine_;
   std::optional<CpuForward> cpu_forward_;

@@ -34,7 +34,7 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  absl::Status Reserve(const ReserveOptions& options = {}) { return ReserveMemory(fd_, data_, size_, options); }
+  absl::Status Reserve(const ReserveOptions& options = {}) { return ReserveMemory(fd_, data_, {0, size_}, options); }
   uint8_t* data() const { return data_; }
   int64_t PagesInMemory() const {
     std::vector<unsigned char> pages(static_cast<size_t>((size_ + kPage - 1) / kPage));

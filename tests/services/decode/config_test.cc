@@ -117,17 +117,5 @@ TEST(DecodeConfigTest, BatchesThatStreamHaveFlagsOfTheirOwn) {
   }
 }
 
-TEST(ChooseKvTokensTest, BoundedByContextMemoryAndCap) {
-  constexpr int64_t kPlenty = int64_t{1} << 50;
-  DecodeConfig config;
-  EXPECT_EQ(ChooseKvTokens(config, 4096, 1000, kPlenty), 8192);
-  EXPECT_EQ(ChooseKvTokens(config, 163840, 1000, kPlenty), 65536);
-  EXPECT_EQ(ChooseKvTokens(config, 163840, 1000, 4000000), 1000);
-  EXPECT_EQ(ChooseKvTokens(config, 163840, 1000, 0), kv::kPageTokens);
-  config.mode = Mode::kThroughput;
-  EXPECT_EQ(ChooseKvTokens(config, 4096, 1000, kPlenty), 256 * 4096);
-  EXPECT_EQ(ChooseKvTokens(config, 4096, 1000, 4000000), 1000);
-}
-
 }  // namespace
 }  // namespace moestro::decode

@@ -1,0 +1,48 @@
+#include "services/decode/pool_plan.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "common/base/math.h"
+#include "common/base/status.h"
+#include "common/platform/process_memory.h"
+#include "common/platform/shared_memory.h"
+
+namespace moestro::decode {
+namespace {
+
+constexpr int64_t kContexts = 16;
+// Backing it takes some 50 ms, so that a start and a restart of the role stay short.
+constexpr int64_t kFirstBytes = int64_t{64} << 20;
+
+}  // namespace
+
+absl::StatusOr<int64_t> SparePoolBytes() {
+  constexpr int64_t kLeastReserve = int64_t{2} << 30;
+  MOE_ASSIGN_OR_RETURN(const int64_t room, SharedMemory::FreeBytes());
+  MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
+  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  const int64_t reserve = std::min(std::max(kLeastReserve, machine / 20), available.bytes / 2);
+  return std::min(room, available.bytes - reserve);
+}
+
+PoolPlan PlanPool(const DecodeConfig& config, int64_t max_context_tokens, const kv::KvGeometry& geometry,
+                  int64_t spare_bytes) {
+  const auto pages_of = [&](int64_t tokens) { return CeilDiv(tokens, geometry.page_tokens); };
+  if (config.kv_tokens > 0) return {.pages = pages_of(config.kv_tokens)};
+  const int64_t fitting = spare_bytes / geometry.page_bytes();
+  const bool throughput = config.mode == Mode::kThroughput;
+  if (config.device != "none") {
+    constexpr int64_t kMostForLatency = 65536;
+    const int64_t tokens =
+        throughput ? config.limits().max_batch * max_context_tokens : std::min(2 * max_context_tokens, kMostForLatency);
+    return {.pages = std::max<int64_t>(1, std::min(pages_of(tokens), fitting / 4))};
+  }
+  const int64_t contexts = throughput ? std::max<int64_t>(kContexts, config.limits().max_batch) : kContexts;
+  const int64_t pages = std::max<int64_t>(1, std::min(pages_of(contexts * max_context_tokens), fitting));
+  const int64_t first = std::min(pages_of(2 * max_context_tokens), kFirstBytes / geometry.page_bytes());
+  return {.pages = pages, .first_pages = std::clamp<int64_t>(first, 1, pages)};
+}
+
+}  // namespace moestro::decode

@@ -1,0 +1,58 @@
+#include "services/decode/pool_grower.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/common/kv/kv_fixture.h"
+
+namespace moestro::decode {
+namespace {
+
+using testing::KvPoolTest;
+
+constexpr int64_t kPlenty = int64_t{1} << 40;
+
+PoolGrower::Options WithSpare(const int64_t& bytes) {
+  return {.free_pages = 2, .spare_bytes = [&] { return bytes; }};
+}
+
+TEST_F(KvPoolTest, GrowsAheadOfWhatIsInUse) {
+  const auto pool = MakePool(20, 8, {.first_pages = 2});
+  const PoolGrower::Options options = WithSpare(kPlenty);
+  EXPECT_FALSE(PoolGrower::Step(*pool, options)) << "two are free";
+  const KvLease a = pool->Reserve({.capacity = 4}).value();
+  EXPECT_TRUE(PoolGrower::Step(*pool, options));
+  EXPECT_EQ(pool->stats().total_pages, 3);
+  EXPECT_FALSE(pool->Reserve({.capacity = 10 * 4}).ok()) << "eight pages are lacking";
+  EXPECT_TRUE(PoolGrower::Step(*pool, options));
+  EXPECT_EQ(pool->stats().total_pages, 11);
+  const KvLease b = pool->Reserve({.capacity = 10 * 4}).value();
+  EXPECT_TRUE(PoolGrower::Step(*pool, options));
+  EXPECT_EQ(pool->stats().total_pages, 13);
+  EXPECT_FALSE(PoolGrower::Step(*pool, options));
+}
+
+TEST_F(KvPoolTest, WithoutMemoryThePoolKeepsToWhatItHas) {
+  const auto pool = MakePool(20, 8, {.first_pages = 2});
+  int64_t spare = pool->geometry().page_bytes() - 1;
+  const PoolGrower::Options options = WithSpare(spare);
+  const KvLease a = pool->Reserve({.capacity = 8}).value();
+  EXPECT_FALSE(PoolGrower::Step(*pool, options));
+  EXPECT_EQ(pool->most_tokens(), 8);
+  EXPECT_EQ(pool->Reserve({.capacity = 12}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(PoolGrower::Step(*pool, options));
+  spare = pool->geometry().page_bytes();
+  EXPECT_TRUE(PoolGrower::Step(*pool, options)) << "one page at least";
+  EXPECT_EQ(pool->stats().total_pages, 3);
+  EXPECT_EQ(pool->most_tokens(), 80);
+}
+
+TEST_F(KvPoolTest, TheThreadServesReservationsThatWait) {
+  const auto pool = MakePool(200, 8, {.first_pages = 1});
+  const PoolGrower grower(*pool, WithSpare(kPlenty));
+  absl::StatusOr<KvLease> lease = pool->Reserve({.capacity = 150 * 4});
+  while (!lease.ok()) lease = pool->Reserve({.capacity = 150 * 4});
+  EXPECT_EQ(lease->pages.size(), 150u);
+}
+
+}  // namespace
+}  // namespace moestro::decode
