@@ -244,6 +244,7 @@ struct KvPool::Impl {
   void AddPages(IndexRange& rest, int64_t end) {
     const MutexLock lock(mutex);
     total_pages += end - rest.begin;
+    lacking_pages = std::max<int64_t>(0, lacking_pages - (end - rest.begin));
     for (; rest.begin < end; ++rest.begin) FreePage(static_cast<uint32_t>(rest.begin));
   }
 
@@ -256,14 +257,14 @@ struct KvPool::Impl {
       const IndexRange next{rest.begin, std::min(rest.end, rest.begin + share)};
       if (next.size() == 0) continue;
       const auto byte = [&](int64_t page) { return pages_base - memory.data() + page * geometry.page_bytes(); };
-      ReserveOptions reserve;
+      ReserveOptions reserve{.threads = 1};  // further ones could not be started when the system has no more
       if (!options.domains.empty()) reserve.stretches = {{byte(next.end), &options.domains[d]}};
       status = memory.Reserve({byte(next.begin), byte(next.end)}, reserve);
       if (!status.ok()) break;
       AddPages(rest, next.end);
     }
     const MutexLock lock(mutex);
-    lacking_pages = 0;
+    if (!status.ok()) lacking_pages = 0;  // whoever lacks them comes back
     return status;
   }
 

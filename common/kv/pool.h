@@ -57,7 +57,7 @@ class KvPool {
   ~KvPool();
 
   // Gives up to `pages` further pages memory, each domain an equal part, and makes them free. Takes about a second for
-  // each GiB and thread; other calls go on meanwhile. RESOURCE_EXHAUSTED: there is no room for them now; some may have
+  // each GiB; other calls go on meanwhile. RESOURCE_EXHAUSTED: there is no room for them now; some may have
   // got it. One call at a time.
   absl::Status Extend(int64_t pages);
   // Whether the pool may grow to all of its pages, or keeps to those that have memory. Then reservations beyond them
@@ -111,7 +111,7 @@ class KvPool {
   struct Stats {
     int64_t total_pages = 0;    // that have memory
     int64_t most_pages = 0;     // that may have it; total_pages if the pool does not grow
-    int64_t lacking_pages = 0;  // that reservations lacked since the last Extend, at most
+    int64_t lacking_pages = 0;  // that a reservation lacked, less those that Extend has given since
     int64_t free_pages = 0;
     int64_t leased_pages = 0;    // held by at least one lease; cached ones also by released leases that are draining
     int64_t cached_pages = 0;    // held by the prefix cache alone: evictable

@@ -244,6 +244,7 @@ Batch DecodeLoop::MakeRoom() {
     if (sequence->ended || sequence->waits_for_mask()) continue;
     const LeaseTable::Room room = leases_.MakeRoom(sequence->lease);
     for (const auto& preempted : room.preempted) EndPreempted(*preempted);
+    if (room.at_end) sequence->End(leases_, FinishReason::kLength);
     if (room.made) batch.push_back(sequence);
   }
   return batch;

@@ -51,9 +51,11 @@ LeaseTable::Room LeaseTable::MakeRoom(const std::shared_ptr<Lease>& lease) {
   const MutexLock lock(mutex_);
   const auto holder = holders_.find(lease->age());
   while (true) {
-    room.made = pool_.Grow(lease->kv, static_cast<int64_t>(lease->tokens.size())).ok();
-    holder->second.waits_for_pages = !room.made;
-    if (room.made) return room;
+    const absl::Status grown = pool_.Grow(lease->kv, static_cast<int64_t>(lease->tokens.size()));
+    room.made = grown.ok();
+    room.at_end = absl::IsInvalidArgument(grown);
+    holder->second.waits_for_pages = !room.made && !room.at_end;
+    if (room.made || room.at_end) return room;
     // Draining pages come back by themselves, and others get memory, so no other lease needs to lose its pages.
     const kv::KvPool::Stats stats = pool_.stats();
     if (stats.draining_pages > stats.stuck_pages || stats.total_pages < stats.most_pages) return room;

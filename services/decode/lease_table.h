@@ -66,7 +66,8 @@ class LeaseTable {
   absl::StatusOr<std::shared_ptr<Lease>> Reserve(Request request);
 
   struct Room {
-    bool made = false;                              // else the lease waits for pages, or is among `preempted`
+    bool made = false;    // else the lease waits for pages, is at the pool's end, or is among `preempted`
+    bool at_end = false;  // the pool can hold no more tokens of one lease; nobody loses pages for that
     std::vector<std::shared_ptr<Lease>> preempted;  // leases that lost their pages
   };
   // Gives `lease` room for all its tokens. REQUIRES: meanwhile this process computes into no lease and changes no

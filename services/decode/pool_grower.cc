@@ -35,13 +35,17 @@ bool PoolGrower::Step(kv::KvPool& pool, const Options& options) {
   const kv::KvPool::Stats stats = pool.stats();
   const int64_t page_bytes = pool.geometry().page_bytes();
   const int64_t absent = pool.geometry().page_count - stats.total_pages;
-  const int64_t wanted = std::max<int64_t>(0, options.free_pages - stats.free_pages) + stats.lacking_pages;
+  const bool grows = stats.most_pages > stats.total_pages;
+  // One that does not grow looks whether it can again: requests that are too large for it are refused, and lack
+  // nothing.
+  const int64_t least = grows ? 0 : 1;
+  const int64_t wanted =
+      std::max(least, std::max<int64_t>(0, options.free_pages - stats.free_pages) + stats.lacking_pages);
   if (absent == 0 || wanted == 0) return false;
   const int64_t most = std::max<int64_t>(1, kMostBytes / page_bytes);
   const absl::StatusOr<int64_t> spare = options.spare_bytes();
   const int64_t pages = std::min({wanted, absent, most, spare.value_or(0) / page_bytes});
   const absl::Status status = pages > 0 ? pool.Extend(pages) : absl::ResourceExhaustedError("no memory is left");
-  const bool grows = stats.most_pages > stats.total_pages;
   if (status.ok() != grows) {
     pool.SetGrowing(status.ok());
     if (status.ok()) {

@@ -18,12 +18,19 @@ constexpr int64_t kFirstBytes = int64_t{64} << 20;
 
 }  // namespace
 
-absl::StatusOr<int64_t> SparePoolBytes() {
-  constexpr int64_t kLeastReserve = int64_t{2} << 30;
+int64_t PoolReserve(int64_t machine_bytes, int64_t available_bytes) {
+  constexpr int64_t kLeast = int64_t{2} << 30;
+  return std::min(std::max(kLeast, machine_bytes / 20), available_bytes / 2);
+}
+
+absl::StatusOr<int64_t> PoolReserve() {
+  MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
+  return PoolReserve(int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE), available.bytes);
+}
+
+absl::StatusOr<int64_t> SparePoolBytes(int64_t reserve) {
   MOE_ASSIGN_OR_RETURN(const int64_t room, SharedMemory::FreeBytes());
   MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
-  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  const int64_t reserve = std::min(std::max(kLeastReserve, machine / 20), available.bytes / 2);
   return std::min(room, available.bytes - reserve);
 }
 

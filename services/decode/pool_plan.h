@@ -14,9 +14,14 @@ struct PoolPlan {
   int64_t first_pages = 0;  // that have memory from the start; 0: all of them
 };
 
-// Bytes that the pool may still take without harm to this machine's other programs: room in /dev/shm, and available
-// memory but for a reserve of 5 % of the machine's, 2 GiB at least, or half of what is available where that is less.
-absl::StatusOr<int64_t> SparePoolBytes();
+// What of the machine's memory the pool leaves to other programs: 5 %, 2 GiB at least, or half of what is available at
+// the start where that is less.
+int64_t PoolReserve(int64_t machine_bytes, int64_t available_bytes);
+absl::StatusOr<int64_t> PoolReserve();  // of this machine, now
+
+// Bytes that the pool may still take: room in /dev/shm, and available memory but for the reserve. Below 0: others have
+// taken of the reserve.
+absl::StatusOr<int64_t> SparePoolBytes(int64_t reserve);
 
 // With --kv-tokens that many tokens, which have memory from the start. Otherwise sixteen contexts, with --mode
 // throughput one for each sequence of a batch if these are more, as far as `spare_bytes` go: conversations stay cached

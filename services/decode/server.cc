@@ -72,7 +72,8 @@ std::vector<NumaDomain> DomainsOfPages(int domains) {
 }
 
 absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& config,
-                                                       const weights::WeightSegment& weights, int domains) {
+                                                       const weights::WeightSegment& weights, int domains,
+                                                       int64_t reserve) {
   MOE_RETURN_IF_ERROR(RemoveDeadPools(config.node.instance, config.poison_freed_pages));
   const weights::ModelSpec& spec = weights.spec();
   kv::KvGeometry geometry;
@@ -80,7 +81,7 @@ absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& confi
   geometry.kv_dim = spec.kv_dim();
   geometry.kv_heads = spec.num_kv_heads;
   geometry.lease_slots = LeaseSlots(config);
-  MOE_ASSIGN_OR_RETURN(const int64_t spare_bytes, SparePoolBytes());
+  MOE_ASSIGN_OR_RETURN(const int64_t spare_bytes, SparePoolBytes(reserve));
   const PoolPlan plan = PlanPool(config, spec.max_position_embeddings, geometry, spare_bytes);
   geometry.page_count = plan.pages;
   // In nanoseconds, so that no other user can take the name beforehand.
@@ -120,12 +121,14 @@ class DecodeServer {
                                                    {.follow_quota = config_.cpu.threads == 0}));
     loop_options_.cores = cores_.get();
     MOE_RETURN_IF_ERROR(BuildRecorder());
-    MOE_ASSIGN_OR_RETURN(
-        pool_, CreatePool(config_, *weights_, workers_->domains()));  // a GPU has a place for all of its pages
+    MOE_ASSIGN_OR_RETURN(const int64_t reserve, PoolReserve());
+    // A GPU has a place for all of its pages.
+    MOE_ASSIGN_OR_RETURN(pool_, CreatePool(config_, *weights_, workers_->domains(), reserve));
     MOE_ASSIGN_OR_RETURN(ForwardPass * forward, BuildForward());
     const std::vector<PromptCost> costs = MeasuredCosts(*forward);
     if (const auto stats = pool_->stats(); stats.total_pages < stats.most_pages) {
-      grower_.emplace(*pool_, PoolGrower::Options{.free_pages = stats.total_pages, .spare_bytes = SparePoolBytes});
+      grower_.emplace(*pool_, PoolGrower::Options{.free_pages = stats.total_pages,
+                                                  .spare_bytes = [reserve] { return SparePoolBytes(reserve); }});
     }
     leases_.emplace(*pool_, config_.reserve_ahead_tokens);
     loop_.emplace(*forward, *pool_, *leases_, metrics_, loop_options_);

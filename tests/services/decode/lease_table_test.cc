@@ -75,6 +75,18 @@ TEST_F(LeaseTableTest, GrowsByThePageWhileThereIsRoom) {
   }
 }
 
+// Nobody's pages would help it.
+TEST_F(LeaseTableTest, ALeaseAtThePoolsEndTakesNothing) {
+  const LeasePtr first = Reserve(2 * 64, 1), second = Reserve(2 * 64, 2);
+  first->tokens.resize(kPages * 64 + 1, 3);
+  const LeaseTable::Room room = table_.MakeRoom(first);
+  EXPECT_TRUE(room.at_end);
+  EXPECT_FALSE(room.made);
+  EXPECT_THAT(room.preempted, IsEmpty());
+  EXPECT_TRUE(table_.Check(*second).ok());
+  EXPECT_EQ(table_.waiting_for_pages(), 0);
+}
+
 TEST_F(LeaseTableTest, TheYoungestGivesUpItsPages) {
   const LeasePtr second = Reserve(64, 20);
   const LeasePtr first = Reserve(64, 10);

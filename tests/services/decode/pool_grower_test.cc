@@ -46,6 +46,34 @@ TEST_F(KvPoolTest, WithoutMemoryThePoolKeepsToWhatItHas) {
   EXPECT_EQ(pool->most_tokens(), 80);
 }
 
+// Requests that are too large for it are refused, so none of them asks for memory.
+TEST_F(KvPoolTest, APoolThatKeptToWhatItHadGrowsAgain) {
+  const auto pool = MakePool(20, 8, {.first_pages = 2});
+  int64_t spare = 0;
+  const PoolGrower::Options options = WithSpare(spare);
+  const KvLease a = pool->Reserve({.capacity = 4}).value();
+  EXPECT_FALSE(PoolGrower::Step(*pool, options));
+  pool->Release(a);
+  EXPECT_EQ(pool->most_tokens(), 8);
+  EXPECT_FALSE(PoolGrower::Step(*pool, options));
+  spare = kPlenty;
+  EXPECT_TRUE(PoolGrower::Step(*pool, options)) << "though as many are free as should be";
+  EXPECT_EQ(pool->most_tokens(), 80);
+}
+
+// Without asking again: whoever waits does so with pauses.
+TEST_F(KvPoolTest, GrowsUntilNothingIsLacking) {
+  kv::KvGeometry geometry = testing::SmallGeometry(100, 8);
+  geometry.num_layers = int64_t{1} << 18;  // 32 MiB a page: two at a time
+  const auto pool =
+      kv::KvPool::Create(name_, testing::kEpoch, {testing::kFingerprint}, geometry, {.first_pages = 1}).value();
+  EXPECT_FALSE(pool->Reserve({.capacity = 6 * 4}).ok());
+  int64_t steps = 0;
+  while (PoolGrower::Step(*pool, {.free_pages = 1, .spare_bytes = [] { return kPlenty; }})) ++steps;
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(pool->stats().total_pages, 6);
+}
+
 TEST_F(KvPoolTest, TheThreadServesReservationsThatWait) {
   const auto pool = MakePool(200, 8, {.first_pages = 1});
   const PoolGrower grower(*pool, WithSpare(kPlenty));

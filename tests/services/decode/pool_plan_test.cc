@@ -58,9 +58,18 @@ TEST(PlanPoolTest, ADeviceHasAPlaceForEveryPage) {
 }
 
 TEST(PlanPoolTest, ThisMachineHasAReserve) {
-  const absl::StatusOr<int64_t> spare = SparePoolBytes();
-  ASSERT_TRUE(spare.ok()) << spare.status();
-  EXPECT_LE(*spare, SharedMemory::FreeBytes().value());
+  const absl::StatusOr<int64_t> reserve = PoolReserve();
+  ASSERT_TRUE(reserve.ok()) << reserve.status();
+  EXPECT_GT(*reserve, 0);
+  EXPECT_LE(SparePoolBytes(*reserve).value(), SharedMemory::FreeBytes().value());
+  EXPECT_LT(SparePoolBytes(int64_t{1} << 60).value(), 0) << "it does not shrink with what is available";
+}
+
+TEST(PlanPoolTest, TheReserve) {
+  constexpr int64_t kGib = int64_t{1} << 30;
+  EXPECT_EQ(PoolReserve(24 * kGib, 20 * kGib), 2 * kGib);
+  EXPECT_EQ(PoolReserve(800 * kGib, 700 * kGib), 40 * kGib);
+  EXPECT_EQ(PoolReserve(800 * kGib, 3 * kGib), 3 * kGib / 2) << "as in a small control group";
 }
 
 }  // namespace
