@@ -68,6 +68,7 @@ grpc::Status DecodeRpc::Costs(grpc::ServerContext* context, const v1::CostsReque
   return costs_method_.Handle(*context, [&]() -> absl::Status {
     if (loop_ == nullptr) return absl::UnavailableError("decode is still loading");
     *response = costs_;
+    response->set_kv_tokens(static_cast<uint64_t>(pool_.load()->most_tokens()));
     return absl::OkStatus();
   });
 }

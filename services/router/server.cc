@@ -250,9 +250,10 @@ class Router {
       if (!roles_.IsUp(role)) {
         if (std::exchange(known, false)) policy_.SetCosts(role, {});
       } else if (!known || again) {
-        const auto costs = peers_.Costs(role);
-        known = costs.has_value();
-        policy_.SetCosts(role, costs.value_or(std::vector<PromptCost>()));
+        const auto figures = peers_.Figures(role);
+        known = figures.has_value();
+        policy_.SetCosts(role, figures ? figures->costs : std::vector<PromptCost>());
+        if (figures && role == Role::kDecode) board_.SetKvTokens(figures->kv_tokens);
       }
     }
     for (const PromptWay way : kPromptWays) metrics_.PredictionCorrection(way).Set(policy_.correction(way));

@@ -13,6 +13,12 @@
 
 namespace moestro::router {
 
+// What a role says of itself.
+struct RoleFigures {
+  std::vector<PromptCost> costs;  // of prompts
+  uint64_t kv_tokens = 0;         // of decode: what its KV pool can hold
+};
+
 class PeerChannels {
  public:
   PeerChannels(const std::string& prefill_address, const std::string& decode_address);
@@ -25,8 +31,8 @@ class PeerChannels {
   // True if the role's health service says SERVING. Takes at most a second.
   bool Ping(Role role);
 
-  // What the role says prompts take; nullopt: it did not answer within a second.
-  std::optional<std::vector<PromptCost>> Costs(Role role);
+  // nullopt: it did not answer within a second.
+  std::optional<RoleFigures> Figures(Role role);
 
   // Ends the role's calls in flight. They fail as if the role were gone.
   void CutOff(Role role);

@@ -50,14 +50,14 @@ bool PeerChannels::Ping(Role role) {
   return status.ok() && reply.status() == grpc::health::v1::HealthCheckResponse::SERVING;
 }
 
-std::optional<std::vector<PromptCost>> PeerChannels::Costs(Role role) {
+std::optional<RoleFigures> PeerChannels::Figures(Role role) {
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(std::chrono::seconds(1)));
   v1::CostsResponse reply;
   const grpc::Status status =
       role == Role::kPrefill ? impl_->prefill->Costs(&context, {}, &reply) : impl_->decode->Costs(&context, {}, &reply);
   if (!status.ok()) return std::nullopt;
-  return FromProto(reply);
+  return RoleFigures{.costs = FromProto(reply), .kv_tokens = reply.kv_tokens()};
 }
 
 void PeerChannels::CutOff(Role role) { impl_->CallsTo(role).CutOff(); }

@@ -1,8 +1,10 @@
 #include "services/router/text/served_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/telemetry/log.h"
 
 namespace moestro::router {
 
@@ -26,6 +28,8 @@ ModelBoard::Load ModelBoard::load() const {
 void ModelBoard::SetModel(ModelPtr model) {
   MutexLock lock(mutex_);
   model_ = std::move(model);
+  context_ = model_->max_context_tokens;
+  BoundContext();
   ready_ = false;
   progress_ = 0;
   waiting_for_ = "0 %";
@@ -46,6 +50,29 @@ void ModelBoard::SetReady() {
 void ModelBoard::SetProblem(const std::string& problem) {
   MutexLock lock(mutex_);
   waiting_for_ = problem;
+}
+
+void ModelBoard::SetKvTokens(uint64_t tokens) {
+  MutexLock lock(mutex_);
+  kv_tokens_ = tokens;
+  if (model_ != nullptr) BoundContext();
+}
+
+void ModelBoard::BoundContext() {
+  const auto bound = static_cast<uint32_t>(std::min(context_, kv_tokens_));
+  if (bound == model_->max_context_tokens) return;
+  auto bounded = std::make_shared<ServedModel>(*model_);
+  bounded->max_context_tokens = bound;
+  model_ = std::move(bounded);
+  if (bound < context_) {
+    LogWarning(
+        "context {} tokens, of the model's {}: decode's KV pool holds no more; give it memory (/dev/shm, the limit of "
+        "its "
+        "control group) or --kv-tokens",
+        bound, context_);
+  } else {
+    LogInfo("context {} tokens", bound);
+  }
 }
 
 std::string ModelBoard::fingerprint() const {

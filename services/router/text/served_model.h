@@ -17,7 +17,7 @@ struct ServedModel {  // immutable once shared
   std::string name;
   std::string family;
   std::string fingerprint;
-  uint32_t max_context_tokens = 0;
+  uint32_t max_context_tokens = 0;  // what a request may hold: the model's context, or less if the KV pool has less
   uint32_t vocab_size = 0;
   int64_t segment_bytes = 0;
   std::vector<int32_t> stop_ids;
@@ -31,7 +31,7 @@ struct ServedModel {  // immutable once shared
   std::string chat_template;      // Jinja
   std::string tool_use_template;  // of chats with tools, where the model has one of its own
   int64_t created_seconds = 0;    // when this router learned of the model, since 1970
-  std::unique_ptr<const ModelText> text;
+  std::shared_ptr<const ModelText> text;
 };
 
 // The router's current model, as learned from the weight store. Thread-safe. A request keeps the model it began with; a
@@ -53,17 +53,24 @@ class ModelBoard {
   };
   Load load() const;
 
-  void SetModel(ModelPtr model);  // described, not ready
+  void SetModel(ModelPtr model);  // described, not ready; with the model's own context
   void SetProgress(int64_t loaded_bytes, int64_t total_bytes);
   void SetReady();
   // Sets the reason why no model is described or ready. Has no effect once the model is ready: its weights stay mapped
   // while the store is away.
   void SetProblem(const std::string& problem);
 
+  // What decode's KV pool can hold; it bounds the context of this model and of later ones.
+  void SetKvTokens(uint64_t tokens);
+
   std::string fingerprint() const;  // of the described model; empty = none
 
  private:
+  void BoundContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable Mutex mutex_;
+  uint64_t kv_tokens_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
+  uint64_t context_ ABSL_GUARDED_BY(mutex_) = 0;  // the model's own
   ModelPtr model_ ABSL_GUARDED_BY(mutex_);
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
   double progress_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -47,6 +47,31 @@ TEST(ModelBoardTest, AnotherModelMustLoadFirst) {
   EXPECT_EQ(board.fingerprint(), "b");
 }
 
+TEST(ModelBoardTest, TheContextIsWhatThePoolCanHold) {
+  const auto with_context = [](uint32_t tokens) {
+    auto model = std::make_shared<ServedModel>();
+    model->max_context_tokens = tokens;
+    return model;
+  };
+  ModelBoard board;
+  const auto context = [&] { return (*board.Described())->max_context_tokens; };
+  board.SetModel(with_context(4096));
+  board.SetReady();
+  EXPECT_EQ(context(), 4096u);
+  const auto held = *board.Ready();
+  board.SetKvTokens(1024);
+  EXPECT_EQ(context(), 1024u);
+  EXPECT_TRUE(board.Ready().ok());
+  EXPECT_EQ(held->max_context_tokens, 4096u) << "a request keeps the model it began with";
+  board.SetKvTokens(uint64_t{1} << 40);
+  EXPECT_EQ(context(), 4096u);
+  board.SetKvTokens(2048);
+  board.SetModel(with_context(8192));
+  EXPECT_EQ(context(), 2048u);
+  board.SetModel(with_context(512));
+  EXPECT_EQ(context(), 512u);
+}
+
 TEST(ModelBoardTest, NothingIsReadyWithoutAModel) {
   ModelBoard board;
   board.SetReady();
