@@ -68,7 +68,7 @@ Answer Read(const OutputFormat& format, const ParserOptions& options, std::strin
     }
   };
   for (size_t at = 0; at < text.size(); at += piece_bytes) add(parser->Push(text.substr(at, piece_bytes)));
-  add(parser->Finish());
+  add(parser->Finish(FinishReason::kStop));
   return answer;
 }
 

@@ -62,7 +62,7 @@ class MessageAnswer final : public Answer {
   }
 
   absl::Status Finished(size_t /*choice*/, const RequestSummary& summary) override {
-    MOE_RETURN_IF_ERROR(Take(parser_->Finish()));
+    MOE_RETURN_IF_ERROR(Take(parser_->Finish(summary.reason)));
     MOE_RETURN_IF_ERROR(CloseBlock());
     const bool stopped_by_text = !summary.stop_text.empty();
     const char* reason = summary.reason == FinishReason::kLength ? "max_tokens"

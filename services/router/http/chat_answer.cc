@@ -208,7 +208,7 @@ absl::Status ChatAnswer::AddShown(size_t choice, OutputDelta delta, const std::v
 
 absl::Status ChatAnswer::Finished(size_t choice, const RequestSummary& summary) {
   Choice& to = choices_[choice];
-  MOE_RETURN_IF_ERROR(AddShown(choice, to.parser->Finish(), {}));
+  MOE_RETURN_IF_ERROR(AddShown(choice, to.parser->Finish(summary.reason), {}));
   const bool calls = to.parser->saw_tool_calls() && summary.reason == FinishReason::kStop;
   const char* call_word = request_.as_function_call ? "function_call" : "tool_calls";
   return End(choice, calls ? call_word : FinishWord(summary.reason), summary);

@@ -50,7 +50,7 @@ class ResponsesAnswer final : public Answer {
     return Add(delta);
   }
   absl::Status Finished(size_t, const RequestSummary& summary) override {
-    MOE_RETURN_IF_ERROR(Add(parser_->Finish()));
+    MOE_RETURN_IF_ERROR(Add(parser_->Finish(summary.reason)));
     MOE_RETURN_IF_ERROR(Close(summary.reason == FinishReason::kStop ? "completed" : "incomplete"));
     summary_ = summary;
     return absl::OkStatus();

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/inference/types.h"
 #include "services/router/output/markers.h"
 #include "services/router/output/output_format.h"
 #include "services/router/output/output_writer.h"
@@ -25,8 +26,9 @@ class CallParser {
   }
   // How many of the last bytes may belong to a marker, while no call is open.
   size_t pending() const { return text_.rest().size(); }
-  void Finish() {
+  void Finish(FinishReason reason) {
     text_.End();
+    is_cut_ = reason == FinishReason::kLength;
     while (Step()) {
     }
     Abandon();
@@ -42,6 +44,7 @@ class CallParser {
   PendingText::Next ReadName(const MarkerSet& ends, std::string* name, std::string* raw, std::string_view* marker);
 
   PendingText text_;
+  bool is_cut_ = false;  // the text has ended where it was cut
   OutputWriter& out_;
 };
 

@@ -56,13 +56,13 @@ class StagedParser final : public OutputParser {
     return out_.Take();
   }
 
-  OutputDelta Finish() override {
+  OutputDelta Finish(FinishReason reason) override {
     text_.End();
     DropControl();
     thought_.End();
     SplitReasoning();
-    if (stage_ == Stage::kReasoning && thought_calls_) thought_calls_->EndAnswer(out_);
-    if (calls_) calls_->Finish();
+    if (stage_ == Stage::kReasoning && thought_calls_) thought_calls_->EndAnswer(reason, out_);
+    if (calls_) calls_->Finish(reason);
     return out_.Finish();
   }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/inference/types.h"
 #include "services/router/output/output_format.h"
 
 namespace moestro::router {
@@ -51,7 +52,8 @@ class OutputParser {
  public:
   virtual ~OutputParser() = default;
   virtual OutputDelta Push(std::string_view text) = 0;
-  virtual OutputDelta Finish() = 0;  // the rest; call once, at the end
+  // The rest; call once, at the end. kLength: the answer was cut, so a call that is not whole is none.
+  virtual OutputDelta Finish(FinishReason reason) = 0;
   virtual bool saw_tool_calls() const = 0;
 };
 

@@ -26,8 +26,8 @@ void ThoughtCalls::EndThought(OutputWriter& out) {
   calls_.clear();
 }
 
-void ThoughtCalls::EndAnswer(OutputWriter& out) {
-  parser_->Finish();
+void ThoughtCalls::EndAnswer(FinishReason reason, OutputWriter& out) {
+  parser_->Finish(reason);
   Collect(found_.Finish(), out);
   const auto is_offered = [&](const Call& call) { return std::ranges::count(offered_, call.name) > 0; };
   const bool all_count = !calls_.empty() && std::ranges::all_of(calls_, is_offered);

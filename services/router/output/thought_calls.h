@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/inference/types.h"
 #include "services/router/output/call_parser.h"
 #include "services/router/output/output_format.h"
 #include "services/router/output/output_writer.h"
@@ -20,8 +21,8 @@ class ThoughtCalls {
   ThoughtCalls(const OutputFormat& format, const ParserOptions& options);
 
   void Push(std::string_view thought, OutputWriter& out);
-  void EndThought(OutputWriter& out);  // what looked like a call was a mention
-  void EndAnswer(OutputWriter& out);   // calls of offered functions count
+  void EndThought(OutputWriter& out);                      // what looked like a call was a mention
+  void EndAnswer(FinishReason reason, OutputWriter& out);  // calls of offered functions count
 
  private:
   struct Call {

@@ -302,7 +302,7 @@ class XmlCalls final : public CallParser {
     Keep(*tag);
     if (next == PendingText::Next::kMarker) return true;
     const auto is_cut = [this](std::string_view end) { return end.starts_with(text_.rest()); };
-    if (lost_tags_ && text_.ended() && (is_cut(tags_.call_close) || is_cut(tags_.block_close))) {
+    if (lost_tags_ && text_.ended() && !is_cut_ && (is_cut(tags_.call_close) || is_cut(tags_.block_close))) {
       text_.Take(text_.rest().size());
       return true;
     }

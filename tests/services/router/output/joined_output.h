@@ -46,10 +46,11 @@ inline std::ostream& operator<<(std::ostream& out, const JoinedOutput& output) {
   return out;
 }
 
-inline JoinedOutput Parse(OutputParser& parser, const std::vector<std::string>& pieces) {
+inline JoinedOutput Parse(OutputParser& parser, const std::vector<std::string>& pieces,
+                          FinishReason reason = FinishReason::kStop) {
   JoinedOutput output;
   for (const std::string& piece : pieces) output.Add(parser.Push(piece));
-  output.Add(parser.Finish());
+  output.Add(parser.Finish(reason));
   return output;
 }
 

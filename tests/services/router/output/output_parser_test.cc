@@ -133,6 +133,24 @@ TEST(OutputParserTest, MistralsIdsHaveNineCharacters) {
   EXPECT_THAT(output.calls[0].id, MatchesRegex("[0-9A-Za-z]{9}"));
 }
 
+// A model that ends after a value has forgotten the tags. One that was cut there had more to say.
+TEST(OutputParserTest, ACallThatWasCutIsNone) {
+  const OutputFormat glm = FindOutputFormat("glm4_moe", "<arg_key>", {});
+  const char* tools = R"([{"type": "function", "function": {"name": "wr", "parameters": {"type": "object", "properties":
+                         {"path": {"type": "string"}, "text": {"type": "string"}}}}}])";
+  const std::string begun = "<tool_call>wr\n<arg_key>path</arg_key>\n<arg_value>a.txt</arg_value>";
+  for (const char* rest : {"", "\n", "\n<", "\n</tool"}) {
+    const auto calls = [&](FinishReason reason) {
+      return Parse(*NewParser(glm, {.parse_tools = true, .tools = tools}), {begun + rest}, reason).calls.size();
+    };
+    EXPECT_EQ(calls(FinishReason::kStop), 1u) << rest;
+    EXPECT_EQ(calls(FinishReason::kLength), 0u) << rest;
+  }
+  const std::string whole = begun + "\n</tool_call>";
+  EXPECT_EQ(Parse(*NewParser(glm, {.parse_tools = true, .tools = tools}), {whole}, FinishReason::kLength).calls.size(),
+            1u);
+}
+
 TEST(OutputParserTest, ToolsThatAreNoJsonAreIgnored) {
   const OutputFormat glm = FindOutputFormat("glm4_moe", "<arg_key>", {});
   for (const char* tools :

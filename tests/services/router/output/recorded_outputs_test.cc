@@ -23,7 +23,7 @@ TEST_P(RecordedOutputsTest, ComeOutRight) {
     const auto parser = model.NewParser(test);
     JoinedOutput output;
     output.Add(parser->Push(test["text"].get<std::string>()));
-    output.Add(parser->Finish());
+    output.Add(parser->Finish(FinishReason::kStop));
     EXPECT_EQ(output.content, test.value("content", ""));
     EXPECT_EQ(output.reasoning, test.value("reasoning", ""));
     const json calls = test.value("calls", json::array());
