@@ -11,9 +11,9 @@ using RenderWith = std::function<absl::StatusOr<std::string>(const Chat&, const 
 
 bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-bool HasOnlyContent(const ChatMessage& message) {
-  return message.tool_calls.empty() && message.tool_call_id.empty() && message.name.empty() &&
-         message.reasoning_content.empty();
+bool HasOnlyContent(const ChatMessage& message, const MessageForm& form) {
+  return message.tool_calls.empty() && message.tool_call_id.empty() && message.reasoning_content.empty() &&
+         (message.name.empty() || !form.shows_names);
 }
 
 // What the probes look for in a prompt.
@@ -41,6 +41,9 @@ class FormFinder {
   void FindUsers() {
     FindParts({Probing("user")}, "user");
     FindAlone({Probing("user"), Probing("user", 1)}, "user");
+    const ChatMessage named{.role = "user", .content = "question", .name = kWords[0]};
+    const absl::StatusOr<std::string> text = render_({.messages = {named}}, form_);
+    form_.shows_names = text.ok() && Has(*text, kWords[0]);
   }
 
   void FindAssistants() {
@@ -50,9 +53,11 @@ class FormFinder {
 
   void FindSystems() {
     const auto set = [this](MessageForm::Systems systems) { return [=, this] { form_.systems = systems; }; };
-    FindParts({Probing("system"), kQuestion}, "system");
-    Try({Probing("system"), kQuestion}, set(MessageForm::Systems::kNone));
-    if (form_.systems == MessageForm::Systems::kNone) return;
+    const Messages leading = {Probing("system"), kQuestion};
+    FindParts(leading, "system");
+    if (!render_({.messages = leading}, form_).ok()) Try(leading, set(MessageForm::Systems::kNone));
+    // One that reads no system message, and does not refuse it either, has a publisher who wanted that.
+    if (form_.systems == MessageForm::Systems::kNone || !Shows(leading)) return;
     FindAlone({Probing("system"), Probing("system", 1), kQuestion}, "system");
     const ChatMessage first{.role = "system", .content = "instructions"};
     const ChatMessage answer{.role = "assistant", .content = "answer"};
@@ -120,8 +125,8 @@ std::vector<ArrangedMessage> ArrangedMessages(const std::vector<ChatMessage>& me
     leads = leads && role == "system";
     if (form.systems != MessageForm::Systems::kAll && role == "system" && !leads) role = "user";
     const bool joins = !arranged.empty() && arranged.back().message.role == role &&
-                       std::ranges::count(form.roles_alone, role) != 0 && HasOnlyContent(arranged.back().message) &&
-                       HasOnlyContent(next.message);
+                       std::ranges::count(form.roles_alone, role) != 0 &&
+                       HasOnlyContent(arranged.back().message, form) && HasOnlyContent(next.message, form);
     if (joins) {
       std::string& content = arranged.back().message.content;
       if (!content.empty() && !next.message.content.empty()) content += "\n\n";

@@ -12,7 +12,8 @@
 namespace moestro::text {
 
 struct MessageForm {
-  // Which messages of the role system the template shows; it drops or refuses the others.
+  // Which messages of the role system the template shows; it drops or refuses the others. kAll, too, for one that reads
+  // no such message and does not refuse it.
   enum class Systems { kAll, kLeading, kNone };
 
   bool arguments_as_text = false;  // the JSON text; otherwise the object, if the text is one
@@ -22,6 +23,7 @@ struct MessageForm {
   Systems systems = Systems::kAll;
   // Of which the template does not show two messages in a row.
   std::vector<std::string> roles_alone = {};
+  bool shows_names = false;  // ChatMessage::name
 };
 
 // A message as the template gets it.
@@ -33,7 +35,7 @@ struct ArrangedMessage {
 // The messages as a template of this form shows all of them, in their order:
 // - system messages that it does not show are the user's;
 // - neighbours of one of `roles_alone` are one message, with an empty line between their contents. Messages with other
-//   fields than a content stay by themselves.
+//   fields that the template may show stay by themselves.
 std::vector<ArrangedMessage> ArrangedMessages(const std::vector<ChatMessage>& messages, const MessageForm& form);
 
 // The form in which `render` shows the words of each role and, `with_calls`, a tool call whole. What comes out in no

@@ -39,13 +39,16 @@ TEST(ArrangedMessagesTest, SystemMessagesThatATemplateDropsAreTheUsers) {
 }
 
 TEST(ArrangedMessagesTest, NeighboursAreJoinedUnlessTheyHaveOtherFields) {
-  const MessageForm form{.roles_alone = {"user", "assistant"}};
+  MessageForm form{.roles_alone = {"user", "assistant"}, .shows_names = true};
   EXPECT_THAT(
       Lines(ArrangedMessages({{"user", "a"}, {"user", ""}, {"user", "b"}, {"system", "c"}, {"system", "d"}}, form)),
       ElementsAre("0 user: a\n\nb", "3 system: c", "4 system: d"));
   const ChatMessage named{.role = "user", .content = "b", .name = "n"};
   EXPECT_THAT(Lines(ArrangedMessages({{"user", "a"}, named, {"user", "c"}, {"user", "d"}}, form)),
               ElementsAre("0 user: a", "1 user: b", "2 user: c\n\nd"));
+  form.shows_names = false;
+  EXPECT_THAT(Lines(ArrangedMessages({{"user", "a"}, named, {"user", "c"}}, form)), ElementsAre("0 user: a\n\nb\n\nc"))
+      << "nobody would see the name";
   const ChatMessage call{.role = "assistant", .content = "b", .tool_calls = {{.name = "f"}}};
   const ChatMessage thought{.role = "assistant", .content = "c", .reasoning_content = "r"};
   EXPECT_EQ(ArrangedMessages({{"assistant", "a"}, call, thought}, form).size(), 3);
@@ -99,6 +102,33 @@ TEST(FindMessageFormTest, PublishedTemplatesShowEveryMessage) {
       }
     }
   }
+}
+
+// As the demo model's template, which knows questions only.
+TEST(FindMessageFormTest, ATemplateThatReadsNoSystemMessageIsLeftAlone) {
+  const auto chat_template =
+      ChatTemplate::Parse("{% for m in messages %}{% if m.role != 'system' %}{{ m.content }};{% endif %}{% endfor %}");
+  ChatTemplate::Options options;
+  options.form = (*chat_template)->FindMessageForm(options);
+  EXPECT_EQ((*chat_template)->Render({.messages = {{"system", "S"}, {"user", "u"}, {"system", "T"}}}, options).value(),
+            "u;");
+}
+
+// Agents name who speaks, and published templates with turns do not show it.
+TEST(FindMessageFormTest, NamesAreNoObstacleWhereTheyAreNotShown) {
+  const auto rendered = [](const char* source) {
+    const auto chat_template = ChatTemplate::Parse(source);
+    ChatTemplate::Options options;
+    options.form = (*chat_template)->FindMessageForm(options);
+    const std::vector<ChatMessage> chat = {{.role = "user", .content = "a", .name = "bob"},
+                                           {.role = "user", .content = "b", .name = "al"}};
+    return (*chat_template)->Render({.messages = chat}, options);
+  };
+  const std::string turns =
+      "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('turns') }}"
+      "{% endif %}";
+  EXPECT_EQ(rendered((turns + "{{ m.role }}: {{ m.content }};{% endfor %}").c_str()).value(), "user: a\n\nb;");
+  EXPECT_FALSE(rendered((turns + "{{ m.name }}: {{ m.content }};{% endfor %}").c_str()).ok());
 }
 
 // As templates of Gemma, and of Qwen's newest models.
