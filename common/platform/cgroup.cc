@@ -48,17 +48,22 @@ std::optional<Mount> FindMount(const std::string& root, const CgroupHierarchy& h
   return std::nullopt;
 }
 
+// The group's path from the mount on. A container sees only its part of the tree, so the path may lead out of it, or
+// begin with groups above the mount, which cannot be read: then empty, the mount itself.
+std::string BelowMount(absl::string_view path, absl::string_view mounted) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(path, '/');
+  if (std::ranges::find(parts, "..") != parts.end()) return "";
+  if (mounted != "/" && absl::ConsumePrefix(&path, mounted) && !path.empty() && path.front() != '/') return "";
+  return std::string(absl::StripSuffix(path, "/"));
+}
+
 }  // namespace
 
 std::vector<std::string> CgroupDirectories(const std::string& root, const CgroupHierarchy& hierarchy) {
   const std::optional<std::string> path = GroupPath(root, hierarchy);
   const std::optional<Mount> mount = FindMount(root, hierarchy);
   if (!path || !mount) return {};
-  // A container sees only its part of the tree. The path may contain groups above the mount, which cannot be read.
-  absl::string_view inside = *path;
-  if (mount->group != "/") absl::ConsumePrefix(&inside, mount->group);
-  std::string below(absl::StripSuffix(inside, "/"));
-  if (absl::StrContains(below, "..")) below.clear();  // outside the mount
+  std::string below = BelowMount(*path, mount->group);
   std::vector<std::string> directories;
   for (;; below.resize(below.rfind('/'))) {
     directories.push_back(mount->directory + below);

@@ -45,6 +45,20 @@ TEST_F(CgroupCpuTest, Version1HasTwoFiles) {
   EXPECT_EQ(ReadCpuQuota(root_)->file, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
 }
 
+TEST_F(CgroupCpuTest, PathsAreComparedByTheirParts) {
+  Write("/proc/self/mountinfo", "31 23 0:28 /a /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  Write("/sys/fs/cgroup/cpu.max", "100000 100000\n");
+  Write("/sys/fs/cgroup/my..group/cpu.max", "50000 100000\n");
+  const auto cpus = [&](const std::string& group) {
+    Write("/proc/self/cgroup", "0::" + group + "\n");
+    return ReadCpuQuota(root_)->cpus;
+  };
+  EXPECT_EQ(cpus("/a"), 1);
+  EXPECT_EQ(cpus("/ab/c"), 1) << "another group: the mount is all that is seen";
+  EXPECT_EQ(cpus("/a/my..group"), 0.5);
+  EXPECT_EQ(cpus("/../b"), 1);
+}
+
 TEST_F(CgroupCpuTest, WholeThreadsAndOneAtLeast) {
   EXPECT_EQ(ThreadsOf({.cpus = 0.1}), 1);
   EXPECT_EQ(ThreadsOf({.cpus = 1.9}), 1);
