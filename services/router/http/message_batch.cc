@@ -10,6 +10,7 @@
 #include "common/text/concat.h"
 #include "common/text/json/raw_field.h"
 #include "services/router/http/frames.h"
+#include "services/router/output/object_text.h"
 
 namespace moestro::router {
 namespace {
@@ -76,7 +77,7 @@ std::string BatchIdOf(const std::string& message_batch_id) {
 
 absl::StatusOr<MessageRequests> ReadMessageRequests(std::string_view body, size_t most) {
   // As a whole it is not parsed, which would take many times its memory.
-  if (!OrderedJson::accept(body)) return absl::InvalidArgumentError("the body is not JSON");
+  if (!IsJson(body)) return absl::InvalidArgumentError("the body is not JSON");
   const std::vector<std::string_view> requests = text::RawElements(text::RawField(body, "requests"));
   if (requests.empty() || requests.size() > most) {
     return absl::InvalidArgumentError(Concat("requests: must be a list of 1 to ", most, " requests"));

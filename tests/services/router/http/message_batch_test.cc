@@ -24,8 +24,10 @@ TEST(MessageBatchTest, RequestsBecomeLinesOfAFile) {
 }
 
 TEST(MessageBatchTest, WrongRequestsAreNamed) {
-  const std::pair<const char*, const char*> cases[] = {
+  using namespace std::string_literals;
+  const std::pair<std::string, const char*> cases[] = {
       {R"({"requests": [)", "the body is not JSON"},
+      {R"({"requests": [{"custom_id": "a", "params": {}}]})"s + "\0]"s, "the body is not JSON"},
       {R"([])", "requests: must be a list of 1 to 2 requests"},
       {R"({"requests": []})", "requests: must be a list of 1 to 2 requests"},
       {R"({"requests": [1, 2, 3]})", "requests: must be a list of 1 to 2 requests"},
