@@ -233,7 +233,8 @@ DASHBOARDS = {
         lines("KV pages", {
             "held by requests": "sum(moestro_kv_pages{} - moestro_kv_pages_free{} - moestro_kv_pages_draining{})",
             "draining": "sum(moestro_kv_pages_draining{})", "cached": "sum(moestro_kv_pages_cached{})",
-            "empty": "sum(moestro_kv_pages_free{} - moestro_kv_pages_cached{})"}, stacked=True),
+            "empty": "sum(moestro_kv_pages_free{} - moestro_kv_pages_cached{} - moestro_kv_pages_without_memory{})",
+            "without memory yet": "sum(moestro_kv_pages_without_memory{})"}, stacked=True),
         lines("KV usage", {"usage": "max(moestro_kv_usage_ratio{})"}, "percentunit", most=1),
         lines("KV leases", {"held": "sum(moestro_kv_leases{})"}),
         lines("Prefix cache hit ratio", {
