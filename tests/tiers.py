@@ -188,6 +188,7 @@ def main():
 
     # What tests leave behind goes with it. A short name: sockets lie in it, whose paths are bounded.
     files = tempfile.mkdtemp(prefix="mt-")
+    os.chmod(files, 0o755)  # some tests run programs as another user
     os.environ |= {"TMPDIR": files, "TEST_TMPDIR": files}
     written = []
     if chosen:
