@@ -6,14 +6,14 @@ import urllib.request
 
 import pytest
 
-from node import wait_until
+from node import Node, wait_until
 
 POOL = 640
 
 
 @pytest.fixture(scope="module")
-def small(make_node):
-    with make_node({"decode": ["--kv-tokens", str(POOL)]}) as node:
+def small(api, bin_dir, tiny_model):
+    with Node(api, bin_dir, tiny_model, {"decode": ["--kv-tokens", str(POOL)]}) as node:
         yield node
 
 
@@ -27,7 +27,7 @@ def call(node, path, body=None):
         return error.code, json.load(error)
 
 
-def test_announced_everywhere(small, cli):
+def test_announced_everywhere(small):
     assert small.stub.GetModel(small.api.inference.GetModelRequest()).max_context_tokens == POOL
     assert call(small, "/v1/models")[1]["data"][0]["max_model_len"] == POOL
     assert call(small, "/props")[1]["default_generation_settings"]["n_ctx"] == POOL
