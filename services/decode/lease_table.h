@@ -88,7 +88,7 @@ class LeaseTable {
 
   // Leases that lost their pages to an older one since the start.
   int64_t preemptions() const;
-  // Leases that wait for draining pages.
+  // Leases that wait for pages that drain, or have no memory yet.
   int64_t waiting_for_pages() const;
 
  private:

@@ -88,7 +88,7 @@ struct DecodeMetrics {
         waiting(registry.AddGauge("moestro_decode_sequences_waiting",
                                   "Started sequences that wait for a place in the batch")),
         waiting_for_pages(registry.AddGauge("moestro_decode_sequences_waiting_for_pages",
-                                            "Sequences that wait for KV pages that are draining")),
+                                            "Sequences that wait for KV pages that drain, or have no memory yet")),
         preemptions(
             registry.AddCounter("moestro_kv_preemptions_total", "Leases that lost their pages to an older request")),
         leases(registry.AddGauge("moestro_kv_leases", "KV leases held by requests")),

@@ -36,8 +36,7 @@ bool PoolGrower::Step(kv::KvPool& pool, const Options& options) {
   const int64_t page_bytes = pool.geometry().page_bytes();
   const int64_t absent = pool.geometry().page_count - stats.total_pages;
   const bool grows = stats.most_pages > stats.total_pages;
-  // One that does not grow looks whether it can again: requests that are too large for it are refused, and lack
-  // nothing.
+  // One that does not grow looks whether it can again: it refuses what is too large, so nothing is lacking.
   const int64_t least = grows ? 0 : 1;
   const int64_t wanted =
       std::max(least, std::max<int64_t>(0, options.free_pages - stats.free_pages) + stats.lacking_pages);

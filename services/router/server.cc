@@ -253,7 +253,7 @@ class Router {
         const auto figures = peers_.Figures(role);
         known = figures.has_value();
         policy_.SetCosts(role, figures ? figures->costs : std::vector<PromptCost>());
-        if (figures && role == Role::kDecode) board_.SetKvTokens(figures->kv_tokens);
+        if (figures && figures->kv_tokens > 0) board_.SetKvTokens(figures->kv_tokens);
       }
     }
     for (const PromptWay way : kPromptWays) metrics_.PredictionCorrection(way).Set(policy_.correction(way));

@@ -38,13 +38,11 @@ struct OutputDelta {
 // - Text that may still become a marker waits. So does white space that a marker may follow, because it belongs to the
 //   marker then. Everything else is in the delta of its own Push.
 // - <think> counts at the start of the answer only, </think> only after it.
-// - In tags a call may lack tags, because models leave them out. An offered function's name tells that the opening one
-// is
-//   missing; what follows a value, that a closing one is.
+// - In tags a call may lack tags, because models leave them out. An offered function's name tells that the opening tag
+//   is missing; what follows a value, that a closing one is.
 // - The closing tag of a value ends it only if white space and another tag follow.
 // - A thought that never ends may hold calls, and keeps back what may be one.
-// - Arguments come piece by piece where the model writes them as JSON. Otherwise a call comes whole, when it is
-// complete.
+// - Arguments come piece by piece where the model writes them as JSON. Otherwise a call comes when it is complete.
 // - A call without a name, or whose arguments are no JSON object, comes out as content, with its markers.
 // - A call that has begun to come out keeps what the model writes as its arguments, even if they are not valid JSON:
 //   clients must check them. They are incomplete if the answer ends inside them.

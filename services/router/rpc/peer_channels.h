@@ -16,7 +16,7 @@ namespace moestro::router {
 // What a role says of itself.
 struct RoleFigures {
   std::vector<PromptCost> costs;  // of prompts
-  uint64_t kv_tokens = 0;         // of decode: what its KV pool can hold
+  uint64_t kv_tokens = 0;         // of decode: what its KV pool can hold; 0: of others, or unknown
 };
 
 class PeerChannels {

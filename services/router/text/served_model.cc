@@ -67,8 +67,7 @@ void ModelBoard::BoundContext() {
   if (bound < context_) {
     LogWarning(
         "context {} tokens, of the model's {}: decode's KV pool holds no more; give it memory (/dev/shm, the limit of "
-        "its "
-        "control group) or --kv-tokens",
+        "its control group) or --kv-tokens",
         bound, context_);
   } else {
     LogInfo("context {} tokens", bound);
