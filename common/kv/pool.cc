@@ -230,6 +230,7 @@ struct KvPool::Impl {
     const int64_t free = free_pages.size();
     if (pages_needed > free && total_pages < MostPages()) {
       lacking_pages = std::max(lacking_pages, pages_needed - free);
+      NotifyIfShort();
       return absl::ResourceExhaustedError(absl::StrCat("KV pool ", memory.name(), ": ", pages_needed, " pages needed, ",
                                                        free, " free; it is taking more memory"));
     }
@@ -273,6 +274,12 @@ struct KvPool::Impl {
     for (; free_pages.size() < count; ++evicted_pages) FreePage(cache.Evict());
     for (int64_t i = 0; i < count; ++i) pages.push_back(TakePage(std::ssize(pages)));
     own_pages += count;
+    NotifyIfShort();
+  }
+
+  void NotifyIfShort() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (!notify_short || total_pages == geometry.page_count) return;
+    if (lacking_pages > 0 || free_pages.size() < few_pages) notify_short();
   }
 
   mutable Mutex mutex;
@@ -294,6 +301,8 @@ struct KvPool::Impl {
   bool grows ABSL_GUARDED_BY(mutex) = true;
   int64_t total_pages ABSL_GUARDED_BY(mutex) = 0;
   int64_t lacking_pages ABSL_GUARDED_BY(mutex) = 0;
+  int64_t few_pages ABSL_GUARDED_BY(mutex) = 0;  // fewer free ones are short
+  std::function<void()> notify_short ABSL_GUARDED_BY(mutex);
   int64_t own_pages ABSL_GUARDED_BY(mutex) = 0;  // of living leases, without cached ones
   int64_t draining_pages ABSL_GUARDED_BY(mutex) = 0;
   int64_t queried_tokens ABSL_GUARDED_BY(mutex) = 0;
@@ -344,6 +353,13 @@ absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const std::string& name, 
 }
 
 absl::Status KvPool::Extend(int64_t pages) { return impl_->Extend(pages); }
+
+void KvPool::NotifyWhenShort(int64_t free_pages, std::function<void()> notify) {
+  const MutexLock lock(impl_->mutex);
+  impl_->few_pages = free_pages;
+  impl_->notify_short = std::move(notify);
+  impl_->NotifyIfShort();
+}
 
 void KvPool::SetGrowing(bool grows) {
   const MutexLock lock(impl_->mutex);

@@ -64,6 +64,10 @@ class KvPool {
   // are refused, and cached pages are evicted. Initially true.
   void SetGrowing(bool grows);
 
+  // Calls `notify` when fewer than `free_pages` are left, or a reservation lacks pages, while some pages have no
+  // memory. The pool is locked meanwhile: `notify` must not call it. Replaces the last call's; nullptr: none.
+  void NotifyWhenShort(int64_t free_pages, std::function<void()> notify);
+
   // Reserves room for `capacity` tokens, all or nothing. First come the pages of the longest cached prefix of `tokens`
   // (without the last token, which is computed for its logits), then own pages, each of the domain of its block
   // (DomainOfBlock) while it has any, lowest free ones first. If free pages are short, cached pages that no lease holds

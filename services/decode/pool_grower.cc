@@ -9,8 +9,6 @@
 namespace moestro::decode {
 namespace {
 
-// A reservation that lacks pages waits for it once or twice.
-constexpr std::chrono::milliseconds kPause{10};
 // Memory of others comes back in seconds, not in milliseconds.
 constexpr std::chrono::seconds kPauseWithoutMemory{5};
 // Of one extension: it takes some tens of milliseconds, so that waiting requests go on in between.
@@ -19,15 +17,23 @@ constexpr int64_t kMostBytes = int64_t{64} << 20;
 }  // namespace
 
 PoolGrower::PoolGrower(kv::KvPool& pool, Options options) : pool_(pool), options_(std::move(options)) {
+  pool_.NotifyWhenShort(options_.free_pages, [this] {
+    {
+      const std::lock_guard lock(mutex_);
+      short_ = true;
+    }
+    changed_.notify_all();
+  });
   thread_ = std::thread([this] { Loop(); });
 }
 
 PoolGrower::~PoolGrower() {
+  pool_.NotifyWhenShort(0, nullptr);
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  stopped_.notify_all();
+  changed_.notify_all();
   thread_.join();
 }
 
@@ -58,17 +64,20 @@ bool PoolGrower::Step(kv::KvPool& pool, const Options& options) {
 }
 
 void PoolGrower::Loop() {
-  bool grew = true;
   std::unique_lock lock(mutex_);
   while (!stop_) {
+    short_ = false;
     lock.unlock();
-    grew = Step(pool_, options_);
+    const bool grew = Step(pool_, options_);
     const kv::KvPool::Stats stats = pool_.stats();
     const bool has_memory = stats.total_pages < stats.most_pages || stats.total_pages == pool_.geometry().page_count;
     lock.lock();
-    if (!grew)
-      stopped_.wait_for(lock, has_memory ? std::chrono::milliseconds(kPause) : kPauseWithoutMemory,
-                        [this] { return stop_; });
+    if (grew) continue;
+    if (has_memory) {
+      changed_.wait(lock, [this] { return stop_ || short_; });
+    } else {
+      changed_.wait_for(lock, kPauseWithoutMemory, [this] { return stop_; });
+    }
   }
 }
 

@@ -38,7 +38,8 @@ class PoolGrower {
   kv::KvPool& pool_;
   const Options options_;
   std::mutex mutex_;
-  std::condition_variable stopped_;
+  std::condition_variable changed_;
+  bool short_ = false;  // of pages, since the thread's last look
   bool stop_ = false;
   std::thread thread_;
 };

@@ -82,5 +82,33 @@ TEST_F(KvPoolTest, TheThreadServesReservationsThatWait) {
   EXPECT_EQ(lease->pages.size(), 150u);
 }
 
+// The thread sleeps in between, so a pool must tell each time that it is short.
+TEST_F(KvPoolTest, ThePoolTellsWhenFewPagesAreFree) {
+  const auto pool = MakePool(8, 8, {.first_pages = 4});
+  int told = 0;
+  pool->NotifyWhenShort(2, [&] { ++told; });
+  EXPECT_EQ(told, 0) << "four are free";
+  const KvLease two = pool->Reserve({.capacity = 2 * 4}).value();
+  EXPECT_EQ(told, 0) << "as many as asked for";
+  KvLease third = pool->Reserve({.capacity = 4}).value();
+  EXPECT_EQ(told, 1);
+  EXPECT_TRUE(pool->Extend(2).ok());
+  EXPECT_FALSE(pool->Grow(third, 5 * 4).ok()) << "one page is lacking";
+  EXPECT_EQ(told, 2);
+  EXPECT_TRUE(pool->Extend(2).ok());
+  EXPECT_TRUE(pool->Grow(third, 5 * 4).ok());
+  EXPECT_EQ(told, 2) << "all pages have memory";
+}
+
+TEST_F(KvPoolTest, APoolThatIsShortTellsAtOnce) {
+  const auto pool = MakePool(8, 8, {.first_pages = 1});
+  int told = 0;
+  pool->NotifyWhenShort(2, [&] { ++told; });
+  EXPECT_EQ(told, 1);
+  pool->NotifyWhenShort(0, nullptr);
+  EXPECT_FALSE(pool->Reserve({.capacity = 8}).ok());
+  EXPECT_EQ(told, 1);
+}
+
 }  // namespace
 }  // namespace moestro::decode
