@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -22,6 +23,8 @@ namespace moestro {
 namespace {
 
 constexpr std::chrono::seconds kPeriod(1);
+// Between two looks this much passes on a busy machine; more only when the process could not work.
+constexpr std::chrono::seconds kPause(4);
 
 // The protocol of sd_notify(3), whose library would be larger than these lines. Does nothing without a listening
 // supervisor, or if it does not accept the datagram.
@@ -97,15 +100,18 @@ std::string Watchdog::Stalled(Heartbeat::Clock::time_point now) {
   std::string stalled;
   MutexLock lock(mutex_);
   for (const auto& heartbeat : heartbeats_) {
-    if (heartbeat->Silence(now) < options_.stall_time) continue;
+    if (std::min(heartbeat->Silence(now), now - resumed_) < options_.stall_time) continue;
     absl::StrAppend(&stalled, stalled.empty() ? "" : ", ", heartbeat->thread());
   }
   return stalled;
 }
 
 void Watchdog::Look(Heartbeat::Clock::time_point now) {
+  if (now - looked_ > kPause) resumed_ = now;
+  looked_ = now;
   const std::string stalled = Stalled(now);
-  if (stalled.empty() != alive_) {
+  const bool changed = stalled.empty() != alive_;
+  if (changed) {
     alive_ = stalled.empty();
     if (alive_) {
       LogWarning("all threads make progress again");
@@ -115,7 +121,6 @@ void Watchdog::Look(Heartbeat::Clock::time_point now) {
     }
     if (options_.on_change) options_.on_change(alive_);
   }
-  if (!alive_) return;
   struct stat info;
   if (fstat(descriptor_, &info) == 0 && info.st_nlink == 0) {  // the file was removed
     if (const int again = OpenFile(options_.file); again >= 0) {
@@ -123,9 +128,10 @@ void Watchdog::Look(Heartbeat::Clock::time_point now) {
       descriptor_ = again;
     }
   }
-  const std::string count = absl::StrCat(++count_, "\n");
-  (void)!pwrite(descriptor_, count.data(), count.size(), 0);
-  Notify("WATCHDOG=1");
+  const std::string text = alive_ ? absl::StrCat(++count_, "\n") : "hangs\n";
+  if (changed) (void)!ftruncate(descriptor_, 0);  // the other text may be longer
+  (void)!pwrite(descriptor_, text.data(), text.size(), 0);
+  Notify(alive_ ? "WATCHDOG=1" : "WATCHDOG=trigger");
 }
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
-// Proves that a process does not hang. Once a second, unless a thread with work has stalled for too long, it increments
-// the count in RUN_DIR/<role>.heartbeat. If systemd has set NOTIFY_SOCKET, it also sends WATCHDOG=1. If that stops, the
-// supervisor kills the process: also when the whole process is stopped, or waits for a disk.
+// Proves that a process does not hang. Once a second it increments the count in RUN_DIR/<role>.heartbeat. Once a thread
+// with work has stalled for too long, the file says "hangs" instead, and the supervisor kills the process. It also does
+// so when the count stands still though nothing keeps the process from working. If systemd has set NOTIFY_SOCKET, it
+// hears the same.
 #pragma once
 
 #include <functional>
@@ -36,7 +37,8 @@ class Watchdog {
   // From now on that thread must beat, too. Thread-safe.
   void Watch(std::shared_ptr<const Heartbeat> heartbeat);
 
-  // Beats once, unless a thread is stalled.
+  // Beats once, unless a thread is stalled. Call it once a second. After a pause in which the process was stopped or
+  // starved, every thread has all of its time again.
   void Look(Heartbeat::Clock::time_point now);
 
  private:
@@ -45,8 +47,10 @@ class Watchdog {
   void Loop();
 
   const Options options_;
-  int descriptor_;  // of the file; this and the next two are used only by Look's thread
+  int descriptor_;  // of the file; this and the next four are used only by Look's thread
   int64_t count_ = 0;
+  Heartbeat::Clock::time_point looked_;
+  Heartbeat::Clock::time_point resumed_;  // after the last pause
   bool alive_ = true;
   Mutex mutex_;
   Condition ending_;

@@ -11,7 +11,7 @@ namespace moestro {
 namespace {
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address, std::chrono::milliseconds connect_timeout,
-                                       const std::string& authorities) {
+                                       const Keepalive& of_roles, const std::string& authorities) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -22,7 +22,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address, std::chrono::
   // Despite its name: gRPC lets each attempt to connect take this long. A refused one fails at once.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(connect_timeout.count()));
   const bool is_local = address.starts_with("unix:");
-  const Keepalive& keepalive = is_local ? kRoleKeepalive : kNetworkKeepalive;
+  const Keepalive& keepalive = is_local ? of_roles : kNetworkKeepalive;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(keepalive.interval.count()));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(keepalive.patience.count()));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, is_local ? 1 : 0);
@@ -38,13 +38,13 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address, std::chrono::
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address) {
-  return Connect(address, kRoleConnectTimeout, "");
+std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address, const Keepalive& keepalive) {
+  return Connect(address, kRoleConnectTimeout, keepalive, "");
 }
 
 std::shared_ptr<grpc::Channel> ConnectServer(const ServerOptions& server, const std::string& authorities) {
   const std::chrono::milliseconds timeout(static_cast<int64_t>(server.connect_seconds * 1000));
-  return Connect(server.address, timeout, authorities);
+  return Connect(server.address, timeout, kRoleKeepalive, authorities);
 }
 
 absl::Status FromServer(const grpc::Status& status, const ServerOptions& server, const char* peer) {

@@ -17,13 +17,15 @@ namespace moestro {
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
 // How often a silent peer is pinged, and how long it may take to answer. A stopped or frozen process keeps its
-// connections open. Without an answer they are closed, and their calls end with UNAVAILABLE.
+// connections open. Without an answer they are closed, and their calls end with UNAVAILABLE. A process that ends closes
+// them itself.
 struct Keepalive {
   std::chrono::milliseconds interval;
   std::chrono::milliseconds patience;
 };
-// Between roles: together well below the seconds after which requests give up on a role.
-inline constexpr Keepalive kRoleKeepalive{.interval = std::chrono::seconds(2), .patience = std::chrono::seconds(2)};
+// Between roles: a machine that swaps, or has no CPU time left, is silent for many seconds, and its calls are worth
+// hours. Together as long as a supervisor waits (deploy/watch.sh), and below the router's --recovery-seconds.
+inline constexpr Keepalive kRoleKeepalive{.interval = std::chrono::seconds(15), .patience = std::chrono::seconds(15)};
 // Over TCP, only during calls: a network may lose packets for a while.
 inline constexpr Keepalive kNetworkKeepalive{.interval = std::chrono::seconds(20),
                                              .patience = std::chrono::seconds(10)};
@@ -34,9 +36,8 @@ inline constexpr std::chrono::milliseconds kRoleConnectTimeout = std::chrono::se
 inline constexpr std::chrono::milliseconds kMinPingInterval{500};
 
 // A role's channel to another one. It finds a restarted peer within a fraction of a second (short reconnect back-off),
-// since the roles share a machine. On a unix socket it detects a stopped peer within kRoleKeepalive, also between
-// calls.
-std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address);
+// since the roles share a machine. On a unix socket it detects a stopped peer within `keepalive`, also between calls.
+std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address, const Keepalive& keepalive = kRoleKeepalive);
 
 // A client's channel, otherwise the same. Each attempt to connect, to each address that the server's name has, may take
 // `server.connect_seconds`. `authorities`: PEM certificates, one of which must vouch for the server's; empty: no TLS. A

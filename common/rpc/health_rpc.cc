@@ -85,8 +85,14 @@ void HealthRpc::TellWatchersLocked() {
   for (Watcher* watcher : watchers_) watcher->UpdateLocked();
 }
 
+void HealthRpc::SetStarting() {
+  MutexLock lock(mutex_);
+  starting_ = true;
+}
+
 void HealthRpc::SetServing(bool serving) {
   MutexLock lock(mutex_);
+  starting_ = false;
   serving_ = serving && !shut_down_;
   TellWatchersLocked();
 }
@@ -99,7 +105,7 @@ void HealthRpc::SetAlive(bool alive) {
 
 void HealthRpc::Shutdown() {
   MutexLock lock(mutex_);
-  serving_ = false;
+  starting_ = serving_ = false;
   shut_down_ = true;
   TellWatchersLocked();
 }
@@ -107,13 +113,17 @@ void HealthRpc::Shutdown() {
 grpc::ServerUnaryReactor* HealthRpc::Check(grpc::CallbackServerContext* context, const HealthCheckRequest* request,
                                            HealthCheckResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (!Knows(request->service())) {
+  const bool asks_for_start = request->service() == kStartingService;
+  if (!asks_for_start && !Knows(request->service())) {
     reactor->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, "no service '" + request->service() + "' here"));
     return reactor;
   }
   {
     MutexLock lock(mutex_);
-    response->set_status(StatusLocked());
+    const bool starts = starting_ && alive_;
+    response->set_status(!asks_for_start ? StatusLocked()
+                         : starts        ? HealthCheckResponse::SERVING
+                                         : HealthCheckResponse::NOT_SERVING);
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;

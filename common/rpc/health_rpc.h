@@ -11,14 +11,18 @@
 
 namespace moestro {
 
+// SERVING while the process has what it needs, and is alive, but does not serve yet: whoever waits for it may wait on.
+inline constexpr char kStartingService[] = "moestro.starting";
+
 // Knows the named services and "", the whole process; all have the same status. SERVING while the process serves and is
-// alive. Other names are NOT_FOUND for Check and SERVICE_UNKNOWN for Watch. An idle Watch occupies no thread.
-// Thread-safe.
+// alive. Check knows kStartingService, too. Other names are NOT_FOUND for Check and SERVICE_UNKNOWN for Watch. An idle
+// Watch occupies no thread. Thread-safe.
 class HealthRpc final : public grpc::health::v1::Health::CallbackService {
  public:
   explicit HealthRpc(const std::vector<std::string>& services);
   ~HealthRpc() override;
 
+  void SetStarting();             // it has what it needs; ends with SetServing
   void SetServing(bool serving);  // initially false
   void SetAlive(bool alive);      // initially true; false: a thread hangs
   // NOT_SERVING permanently. Watchers are notified, then their calls end with CANCELLED: otherwise a server that drains
@@ -41,6 +45,7 @@ class HealthRpc final : public grpc::health::v1::Health::CallbackService {
 
   std::set<std::string> names_;  // constant
   Mutex mutex_;                  // protects all watchers, too
+  bool starting_ ABSL_GUARDED_BY(mutex_) = false;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool alive_ ABSL_GUARDED_BY(mutex_) = true;
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;

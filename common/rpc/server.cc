@@ -143,6 +143,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<st
 
 int RpcServer::port(size_t index) const { return impl_->ports.at(index); }
 
+void RpcServer::SetStarting() { impl_->health.SetStarting(); }
 void RpcServer::SetServing(bool serving) { impl_->health.SetServing(serving); }
 void RpcServer::SetAlive(bool alive) { impl_->health.SetAlive(alive); }
 

@@ -58,6 +58,7 @@ class RpcServer {
   // Port of the i-th address; 0 for unix sockets.
   int port(size_t index) const;
 
+  void SetStarting();             // the process has what it needs, and will serve (kStartingService)
   void SetServing(bool serving);  // for every service and ""
   void SetAlive(bool alive);      // false: NOT_SERVING, whatever SetServing said
 

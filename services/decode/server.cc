@@ -117,6 +117,7 @@ class DecodeServer {
     StartWorkers();
     MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::DecodeService::service_full_name(), &rpc_}}));
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
+    server_.rpc().SetStarting();
     MOE_ASSIGN_OR_RETURN(cores_, SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kDecode, *workers_,
                                                    {.follow_quota = config_.cpu.threads == 0}));
     loop_options_.cores = cores_.get();

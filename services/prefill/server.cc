@@ -46,6 +46,7 @@ class PrefillServer {
     StartWorkers();
     MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::PrefillService::service_full_name(), &rpc_}}));
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
+    server_.rpc().SetStarting();
     MOE_RETURN_IF_ERROR(BuildRunner());
     server_.Watch(runner_->heartbeat());
     const std::string fingerprint = weights_->header().fingerprint;

@@ -44,7 +44,7 @@ struct RouterConfig {
   std::string batch_dir;                         // where files and batches are kept; empty: none are
   int batch_in_flight = 32;                      // requests of each key's batch at once
   int queue_limit = 256;                         // requests that may wait for KV pages
-  int recovery_seconds = 60;                     // how long requests wait for a role; above drain and start
+  int recovery_seconds = 60;                     // how long requests wait for a role (admission/roles.h); above drain
   int write_stall_seconds = 30;                  // a client that reads nothing for this long is cut off
   RealTime real_time = RealTime::kOff;
   PathMode mode = PathMode::kSplit;

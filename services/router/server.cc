@@ -125,7 +125,8 @@ class Router {
     if (http_api_.batches != nullptr) MOE_RETURN_IF_ERROR(Annotate(batches_.Start(), "--batch-dir"));
     if (!config_.http_address.empty()) MOE_RETURN_IF_ERROR(http_.Start(MakeEndpoints(http_api_)));
     server_.Watch(polling_);
-    WeightFollower follower(RoleAddress(config_.node, "weight_store"), board_, metrics_.weight_store_up);
+    WeightFollower follower(RoleAddress(config_.node, "weight_store"), board_, metrics_.weight_store_up,
+                            [this] { roles_.ReportProgress(); });
     std::printf("moestro-router ready grpc=%s http=%s\n",
                 ListeningAddress(config_.grpc_address, clients().port(0)).c_str(),
                 config_.http_address.empty() ? "off" : ListeningAddress(config_.http_address, http_.port()).c_str());

@@ -71,7 +71,7 @@ def test_every_container_has_no_more_rights_than_it_needs():
 
 def test_a_role_that_hangs_is_killed():
     unit = (DEPLOY / "systemd/moestro@.service").read_text()
-    assert "\nType=notify\n" in unit and "\nWatchdogSec=10\n" in unit and "\nRestart=always\n" in unit
+    assert "\nType=notify\n" in unit and "\nWatchdogSec=30\n" in unit and "\nRestart=always\n" in unit
     watch = "/usr/local/lib/moestro/"
     assert f"COPY deploy/watch deploy/watch.sh {watch}\n" in DOCKERFILE
     for role in ROLES:

@@ -79,7 +79,7 @@ class Node {
   AccessControl access_{"", registry_, clock_};
   ModelBoard board_;
   PeerChannels peers_{"unix:/nonexistent/prefill", "unix:/nonexistent/decode"};
-  RoleMonitor roles_{[](Role) { return false; }, [](Role) {}, clock_, std::chrono::seconds(0)};
+  RoleMonitor roles_{[](Role) { return Life::kAway; }, [](Role) {}, clock_, std::chrono::seconds(0)};
   AdmissionQueue queue_{0};
   PathPolicy policy_{{}, clock_};
   RequestRunner runner_{

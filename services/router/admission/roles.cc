@@ -42,12 +42,26 @@ bool RoleMonitor::Probe(Role role) {
     MutexLock lock(mutex_);
     if (entry.pinged_at && clock_.Now() - *entry.pinged_at < kMinPingInterval) return entry.up;
   }
-  const bool answered = ping_(role);
+  const Life life = ping_(role);
   MutexLock lock(mutex_);
-  entry.pinged_at = clock_.Now();
-  if (entry.up && !answered) entry.down_since = clock_.Now();
-  entry.up = answered;
-  return answered;
+  const RequestClock::TimePoint now = clock_.Now();
+  entry.pinged_at = now;
+  if (life != Life::kStarting) {
+    entry.starting_since.reset();
+  } else if (!entry.starting_since) {
+    entry.starting_since = now;
+  }
+  const bool comes_back = entry.starting_since && now - *entry.starting_since < kLongestStart;
+  if (life != Life::kUp && (entry.up || comes_back)) entry.down_since = now;
+  entry.up = life == Life::kUp;
+  return entry.up;
+}
+
+void RoleMonitor::ReportProgress() {
+  MutexLock lock(mutex_);
+  for (State& entry : states_) {
+    if (!entry.up) entry.down_since = clock_.Now();
+  }
 }
 
 RequestClock::Duration RoleMonitor::Away(Role role) const {

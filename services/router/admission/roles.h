@@ -17,15 +17,18 @@ inline constexpr std::array<Role, 2> kServingRoles = {Role::kPrefill, Role::kDec
 
 const char* RoleName(Role role);  // "prefill", "decode"
 
+// What a role says of itself. kStarting: it does not serve yet, but has what it needs for that.
+enum class Life { kAway, kStarting, kUp };
+
 class RoleMonitor {
  public:
-  // Asks the role's health. Must answer within about a second. At most one thread at a time calls it for each role.
-  using Ping = std::function<bool(Role)>;
+  // Asks the role's health. Must answer within about two seconds. At most one thread at a time calls it for each role.
+  using Ping = std::function<Life(Role)>;
   // Ends the role's calls in flight with UNAVAILABLE.
   using CutOff = std::function<void(Role)>;
 
-  // `recovery`: how long requests wait for a role after it went away. At first every role counts as down until a ping
-  // succeeds. `clock` must outlive the monitor.
+  // `recovery`: how long requests wait for a role after it went away, or after the last sign that it is on its way
+  // back. At first every role counts as down until a ping succeeds. `clock` must outlive the monitor.
   RoleMonitor(Ping ping, CutOff cut_off, RequestClock& clock, RequestClock::Duration recovery);
 
   // Pings every role once, unless it was pinged less than kMinPingInterval ago. Cuts off roles that have been away for
@@ -37,18 +40,24 @@ class RoleMonitor {
   // Reports that a call to the role failed because the role is gone.
   void ReportDown(Role role);
 
+  // What the roles wait for makes progress: those that are away have all of `recovery` again.
+  void ReportProgress();
+
   // OK once the role answers. UNAVAILABLE, naming the role, when it has been away for `recovery`. The error of `check`,
   // which is called between two pings, when the caller gives up.
   absl::Status WaitUntilUp(Role role, absl::FunctionRef<absl::Status()> check);
 
   // A role is pinged no more often than this, however many requests wait.
   static constexpr std::chrono::milliseconds kMinPingInterval{50};
+  // A role that has been starting for longer hangs. To pin hundreds of GB for a GPU takes minutes.
+  static constexpr std::chrono::minutes kLongestStart{15};
 
  private:
   struct State {
     Mutex ping_mutex;  // held during a ping; taken before `mutex_`
     bool up = false;
-    RequestClock::TimePoint down_since;
+    RequestClock::TimePoint down_since;  // or the last sign of its return
+    std::optional<RequestClock::TimePoint> starting_since;
     std::optional<RequestClock::TimePoint> pinged_at;
   };
 

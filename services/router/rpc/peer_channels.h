@@ -28,8 +28,8 @@ class PeerChannels {
   std::unique_ptr<PrefillPeer> Prefill(const ClientCall& call);
   std::unique_ptr<DecodePeer> Decode(const ClientCall& call);
 
-  // True if the role's health service says SERVING. Takes at most a second.
-  bool Ping(Role role);
+  // What the role's health service says. Takes at most two seconds.
+  Life Ping(Role role);
 
   // nullopt: it did not answer within a second.
   std::optional<RoleFigures> Figures(Role role);

@@ -6,6 +6,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/deadline.h"
+#include "common/rpc/health_rpc.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "services/router/rpc/peer_calls.h"
 #include "services/router/rpc/peer_channels.h"
@@ -42,12 +43,18 @@ std::unique_ptr<DecodePeer> PeerChannels::Decode(const ClientCall& call) {
   return NewDecodePeer(*impl_->decode, impl_->CallsTo(Role::kDecode), call);
 }
 
-bool PeerChannels::Ping(Role role) {
-  grpc::ClientContext context;
-  context.set_deadline(DeadlineIn(std::chrono::seconds(1)));
-  grpc::health::v1::HealthCheckResponse reply;
-  const grpc::Status status = impl_->health[static_cast<size_t>(role)]->Check(&context, {}, &reply);
-  return status.ok() && reply.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+Life PeerChannels::Ping(Role role) {
+  const auto serves = [&](const char* service) {
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineIn(std::chrono::seconds(1)));
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    grpc::health::v1::HealthCheckResponse reply;
+    const grpc::Status status = impl_->health[static_cast<size_t>(role)]->Check(&context, request, &reply);
+    return status.ok() && reply.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+  };
+  if (serves("")) return Life::kUp;
+  return serves(kStartingService) ? Life::kStarting : Life::kAway;
 }
 
 std::optional<RoleFigures> PeerChannels::Figures(Role role) {

@@ -5,6 +5,8 @@
 #include <prometheus/gauge.h>
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,8 +22,11 @@ namespace moestro::router {
 
 class WeightFollower {
  public:
-  // Starts a thread at once. `up` is 1 while the stream is open. Both arguments must outlive this object.
-  WeightFollower(const std::string& address, ModelBoard& board, prometheus::Gauge& up);
+  // Starts a thread at once, which calls `on_progress` when more of the weights is in memory than ever since they were
+  // all there: a store that fails again and again makes none. `up` is 1 while the stream is open. The references must
+  // outlive this object.
+  WeightFollower(const std::string& address, ModelBoard& board, prometheus::Gauge& up,
+                 std::function<void()> on_progress);
   ~WeightFollower();  // ends the lease
 
  private:
@@ -39,7 +44,9 @@ class WeightFollower {
   std::atomic<bool> stopping_{false};
   Mutex mutex_;
   grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call in flight
-  std::string unusable_;  // fingerprint of a model whose text settings are unusable; used by the thread only
+  const std::function<void()> on_progress_;
+  int64_t most_loaded_bytes_ = 0;  // since all were; used by the thread only, like the next
+  std::string unusable_;           // fingerprint of a model whose text settings are unusable
   std::thread thread_;
 };
 

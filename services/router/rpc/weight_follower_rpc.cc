@@ -1,5 +1,6 @@
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -60,8 +61,13 @@ struct WeightFollower::Rpc {
   std::unique_ptr<v1::WeightStoreService::Stub> stub;
 };
 
-WeightFollower::WeightFollower(const std::string& address, ModelBoard& board, prometheus::Gauge& up)
-    : board_(board), up_(up), rpc_(std::make_unique<Rpc>(address)), thread_([this] { Loop(); }) {}
+WeightFollower::WeightFollower(const std::string& address, ModelBoard& board, prometheus::Gauge& up,
+                               std::function<void()> on_progress)
+    : board_(board),
+      up_(up),
+      rpc_(std::make_unique<Rpc>(address)),
+      on_progress_(std::move(on_progress)),
+      thread_([this] { Loop(); }) {}
 
 WeightFollower::~WeightFollower() {
   {
@@ -137,9 +143,15 @@ void WeightFollower::Attach() {
       context.TryCancel();  // The store was replaced between the two calls: call Describe again.
       break;
     }
-    if (reply.state() == v1::AttachResponse::STATE_READY) board_.SetReady();
-    if (reply.state() == v1::AttachResponse::STATE_LOADING)
+    if (reply.state() == v1::AttachResponse::STATE_READY) {
+      board_.SetReady();
+      most_loaded_bytes_ = 0;
+    }
+    if (reply.state() == v1::AttachResponse::STATE_LOADING) {
       board_.SetProgress(reply.loaded_bytes(), reply.total_bytes());
+      if (reply.loaded_bytes() > std::exchange(most_loaded_bytes_, std::max(most_loaded_bytes_, reply.loaded_bytes())))
+        on_progress_();
+    }
     if (reply.state() == v1::AttachResponse::STATE_FAILED)
       board_.SetProblem("the weights failed to load: " + reply.error());
   }

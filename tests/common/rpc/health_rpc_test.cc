@@ -98,6 +98,20 @@ TEST_F(HealthTest, AProcessOfWhichAThreadHangsDoesNotServe) {
   named.context.TryCancel();
 }
 
+// Whoever waits for it may wait on.
+TEST_F(HealthTest, AProcessTellsThatItStarts) {
+  EXPECT_EQ(StatusOf(kStartingService), HealthCheckResponse::NOT_SERVING) << "it may wait for something itself";
+  server_->SetStarting();
+  EXPECT_EQ(StatusOf(kStartingService), HealthCheckResponse::SERVING);
+  EXPECT_EQ(StatusOf(""), HealthCheckResponse::NOT_SERVING);
+  server_->SetAlive(false);
+  EXPECT_EQ(StatusOf(kStartingService), HealthCheckResponse::NOT_SERVING);
+  server_->SetAlive(true);
+  server_->SetServing(true);
+  EXPECT_EQ(StatusOf(kStartingService), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(StatusOf(""), HealthCheckResponse::SERVING);
+}
+
 TEST_F(HealthTest, UnknownServices) {
   HealthCheckResponse reply;
   const grpc::Status status = Check("nobody", reply);

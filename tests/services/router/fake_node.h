@@ -60,7 +60,8 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
   explicit FakeNode(const router::PathSettings& settings = kAllToPrefill)
       : registry("router"),
         metrics(registry),
-        roles([this](router::Role role) { return IsUp(role); }, [](router::Role) {}, clock, std::chrono::seconds(10)),
+        roles([this](router::Role role) { return IsUp(role) ? router::Life::kUp : router::Life::kAway; },
+              [](router::Role) {}, clock, std::chrono::seconds(10)),
         queue(4),
         policy(settings, clock) {
     spdlog::set_level(spdlog::level::off);

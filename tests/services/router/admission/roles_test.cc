@@ -15,12 +15,12 @@ using ::testing::HasSubstr;
 
 struct Monitored {
   testing::FakeRequestClock clock;
-  bool up = false;
+  Life life = Life::kAway;
   int pings = 0;
   std::vector<Role> cut_off;
   RoleMonitor monitor{[this](Role) {
                         ++pings;
-                        return up;
+                        return life;
                       },
                       [this](Role role) { cut_off.push_back(role); }, clock, std::chrono::seconds(10)};
   absl::Status Wait() {
@@ -32,7 +32,7 @@ TEST(RoleMonitorTest, DownUntilAPingSucceeds) {
   Monitored roles;
   roles.monitor.Poll();
   EXPECT_FALSE(roles.monitor.IsUp(Role::kDecode));
-  roles.up = true;
+  roles.life = Life::kUp;
   roles.clock.SleepFor(RoleMonitor::kMinPingInterval);
   roles.monitor.Poll();
   EXPECT_TRUE(roles.monitor.IsUp(Role::kDecode));
@@ -48,16 +48,18 @@ TEST(RoleMonitorTest, AsksNoMoreOftenThanTheInterval) {
 TEST(RoleMonitorTest, WaitsForARoleThatComesBack) {
   Monitored roles;
   const auto start = roles.clock.Now();
-  roles.clock.on_sleep = [&] { roles.up = roles.clock.Now() - start >= std::chrono::seconds(4); };
+  roles.clock.on_sleep = [&] {
+    if (roles.clock.Now() - start >= std::chrono::seconds(4)) roles.life = Life::kUp;
+  };
   EXPECT_TRUE(roles.Wait().ok());
   EXPECT_LE(roles.clock.Now() - start, std::chrono::milliseconds(4100));
 }
 
 TEST(RoleMonitorTest, TheWindowBeginsWhenTheRoleWentAway) {
   Monitored roles;
-  roles.up = true;
+  roles.life = Life::kUp;
   roles.monitor.Poll();
-  roles.up = false;
+  roles.life = Life::kAway;
   roles.clock.SleepFor(std::chrono::seconds(100));
   roles.monitor.ReportDown(Role::kDecode);
   roles.clock.SleepFor(std::chrono::seconds(6));
@@ -70,9 +72,9 @@ TEST(RoleMonitorTest, TheWindowBeginsWhenTheRoleWentAway) {
 
 TEST(RoleMonitorTest, CutsOffARoleThatIsNotHealthyForAsLongAsRequestsWait) {
   Monitored roles;
-  roles.up = true;
+  roles.life = Life::kUp;
   roles.monitor.Poll();
-  roles.up = false;
+  roles.life = Life::kAway;
   roles.clock.Advance(std::chrono::seconds(1));
   roles.monitor.Poll();  // away from now on
   roles.clock.Advance(std::chrono::milliseconds(9900));
@@ -81,7 +83,7 @@ TEST(RoleMonitorTest, CutsOffARoleThatIsNotHealthyForAsLongAsRequestsWait) {
   roles.clock.Advance(std::chrono::milliseconds(100));
   roles.monitor.Poll();
   EXPECT_THAT(roles.cut_off, ElementsAre(Role::kPrefill, Role::kDecode));
-  roles.up = true;
+  roles.life = Life::kUp;
   roles.clock.Advance(std::chrono::seconds(60));
   roles.monitor.Poll();
   EXPECT_EQ(roles.cut_off.size(), 2u);
@@ -91,6 +93,38 @@ TEST(RoleMonitorTest, GivesUpWhenTheCallerDoes) {
   Monitored roles;
   EXPECT_TRUE(absl::IsDeadlineExceeded(
       roles.monitor.WaitUntilUp(Role::kPrefill, [] { return absl::DeadlineExceededError("late"); })));
+}
+
+// Weights of hundreds of GB load for minutes.
+TEST(RoleMonitorTest, RequestsWaitWhileWhatTheRoleNeedsMakesProgress) {
+  Monitored roles;
+  const auto start = roles.clock.Now();
+  roles.clock.on_sleep = [&] {
+    if (roles.clock.Now() - start < std::chrono::seconds(100)) roles.monitor.ReportProgress();
+  };
+  EXPECT_TRUE(absl::IsUnavailable(roles.Wait()));
+  EXPECT_GE(roles.clock.Now() - start, std::chrono::seconds(109));
+  EXPECT_LE(roles.clock.Now() - start, std::chrono::seconds(111));
+}
+
+TEST(RoleMonitorTest, RequestsWaitForARoleThatStarts) {
+  Monitored roles;
+  const auto start = roles.clock.Now();
+  roles.life = Life::kStarting;
+  roles.clock.on_sleep = [&] {
+    if (roles.clock.Now() - start >= std::chrono::seconds(300)) roles.life = Life::kUp;
+  };
+  EXPECT_TRUE(roles.Wait().ok());
+  EXPECT_FALSE(roles.cut_off.size());
+}
+
+TEST(RoleMonitorTest, AStartThatNeverEndsIsAHang) {
+  Monitored roles;
+  const auto start = roles.clock.Now();
+  roles.life = Life::kStarting;
+  EXPECT_TRUE(absl::IsUnavailable(roles.Wait()));
+  EXPECT_GE(roles.clock.Now() - start, RoleMonitor::kLongestStart + std::chrono::seconds(9));
+  EXPECT_LE(roles.clock.Now() - start, RoleMonitor::kLongestStart + std::chrono::seconds(11));
 }
 
 }  // namespace

@@ -351,13 +351,15 @@ TEST_F(RouterRpcTest, FollowsTheWeightStore) {
   ModelBoard board;
   auto store = std::make_unique<FakeStore>("a");
   std::unique_ptr<RpcServer> server = StartRole("weight_store", *store);
-  WeightFollower follower(Address("weight_store"), board, metrics_.weight_store_up);
+  std::atomic<int> steps = 0;
+  WeightFollower follower(Address("weight_store"), board, metrics_.weight_store_up, [&] { ++steps; });
   EXPECT_TRUE(Eventually([&] { return board.fingerprint() == "a"; }));
   EXPECT_THAT(*(*board.Described())->text->Encode("hi", /*plain=*/false), ::testing::ElementsAre(testing::kHi));
   EXPECT_TRUE(Eventually([&] { return board.Ready().status().message() == "model is loading: 25 %"; }));
   store->ready = true;
   EXPECT_TRUE(Eventually([&] { return board.Ready().ok(); }));
   EXPECT_EQ(metrics_.weight_store_up.Value(), 1);
+  EXPECT_EQ(steps, 1) << "a quarter was loaded, whatever else the store said of it";
 
   server.reset();
   EXPECT_TRUE(Eventually([&] { return metrics_.weight_store_up.Value() == 0; }));
