@@ -35,6 +35,15 @@ std::vector<CpuPlace> ReadCpuPlaces(std::span<const int> cpus) {
   return places;
 }
 
+std::vector<int> OnePerCore(std::span<const CpuPlace> places) {
+  std::vector<int> cpus;
+  std::set<int> cores;
+  for (const CpuPlace& place : places) {
+    if (cores.insert(place.core).second) cpus.push_back(place.cpu);
+  }
+  return cpus;
+}
+
 CpuSplit SplitCpus(std::span<const CpuPlace> places, CpuSplitKind kind) {
   std::map<int, std::set<int>> cores_of;  // by node
   std::set<int> cores;

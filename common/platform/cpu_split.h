@@ -16,6 +16,10 @@ struct CpuPlace {
 // Places of the given CPUs, in their order. If the kernel does not report cores, every CPU is its own core.
 std::vector<CpuPlace> ReadCpuPlaces(std::span<const int> cpus);
 
+// The first hardware thread of each core, in their order. Two threads of a core compute little more than one, because
+// they share its arithmetic units and its path to memory.
+std::vector<int> OnePerCore(std::span<const CpuPlace> places);
+
 struct CpuSplit {
   std::vector<int> decode;   // ascending
   std::vector<int> prefill;  // ascending

@@ -9,7 +9,7 @@
 
 namespace moestro {
 
-void AddWords(FlagSet& flags, const std::string& flag, const std::vector<std::string>& words, const std::string& chosen,
+Flag AddWords(FlagSet& flags, const std::string& flag, const std::vector<std::string>& words, const std::string& chosen,
               std::function<void(size_t index)> choose, const std::string& help) {
   const auto take = [flag, words, choose = std::move(choose)](const std::string& word) -> absl::Status {
     const auto found = std::ranges::find(words, word);
@@ -20,7 +20,7 @@ void AddWords(FlagSet& flags, const std::string& flag, const std::vector<std::st
     choose(static_cast<size_t>(found - words.begin()));
     return absl::OkStatus();
   };
-  flags.AddFunction(flag, chosen, take, help);
+  return flags.AddFunction(flag, chosen, take, help);
 }
 
 }  // namespace moestro

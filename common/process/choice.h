@@ -26,16 +26,16 @@ const char* WordOf(const std::array<Choice<Value>, kCount>& choices, Value value
 
 // Adds a flag that takes one of `words`; `chosen` is the default. `choose` receives the index of the given word. Any
 // other word is an error: "--flag word: use a, b or c".
-void AddWords(FlagSet& flags, const std::string& flag, const std::vector<std::string>& words, const std::string& chosen,
+Flag AddWords(FlagSet& flags, const std::string& flag, const std::vector<std::string>& words, const std::string& chosen,
               std::function<void(size_t index)> choose, const std::string& help);
 
 // Adds a flag that sets `value`, which must outlive the flags and holds the default.
 template <typename Value, size_t kCount>
-void AddChoice(FlagSet& flags, const std::string& flag, const std::array<Choice<Value>, kCount>& choices, Value& value,
+Flag AddChoice(FlagSet& flags, const std::string& flag, const std::array<Choice<Value>, kCount>& choices, Value& value,
                const std::string& help) {
   std::vector<std::string> words;
   for (const Choice<Value>& choice : choices) words.push_back(choice.word);
-  AddWords(
+  return AddWords(
       flags, flag, words, WordOf(choices, value), [&](size_t index) { value = choices[index].value; }, help);
 }
 

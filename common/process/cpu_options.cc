@@ -21,7 +21,7 @@ namespace {
 constexpr char kAutoGpu[] = "auto-gpu";
 
 int Threads(const CpuOptions& options) {
-  return options.threads > 0 ? options.threads : static_cast<int>(AllowedCpus().size());
+  return options.threads > 0 ? options.threads : static_cast<int>(OnePerCore(ReadCpuPlaces(AllowedCpus())).size());
 }
 
 absl::StatusOr<std::vector<int>> ChooseCpus(const std::string& wanted, CpuRole role, const std::vector<int>& allowed) {
@@ -67,13 +67,18 @@ void AddCpuShare(FlagSet& flags, CpuRole role, CpuShare& share) {
   const char* chosen = role == CpuRole::kAll      ? "all"
                        : role == CpuRole::kDecode ? "half of the cores of each NUMA node; prefill has the others"
                                                   : "half of the cores of each NUMA node; decode has the others";
-  flags.Add("--cpus", share.cpus,
-            absl::StrCat("CPUs of the process, such as 0-3,8; all: those it was started with; auto: ", chosen,
-                         role == CpuRole::kAll ? ""
-                                               : "; auto-gpu, the same for both: prefill has two cores of each NUMA "
-                                                 "node, because a GPU computes its prompts, and decode the others"));
-  flags.Add("--nice", share.nice,
-            "Lowers the process's priority by this, up to 19; a negative value raises it and needs privileges");
+  flags
+      .Add("--cpus", share.cpus,
+           absl::StrCat("CPUs of the process, such as 0-3,8; all: those it was started with; auto: ", chosen,
+                        role == CpuRole::kAll ? ""
+                                              : "; auto-gpu, the same for both: prefill has two cores of each NUMA "
+                                                "node, because a GPU computes its prompts, and decode the others"))
+      .Because("a role alone has all cores: what the other does not use is lent");
+  flags
+      .Add("--nice", share.nice,
+           "Lowers the process's priority by this, up to 19; a negative value raises it and needs privileges")
+      .Because(role == CpuRole::kPrefill ? "tokens of running answers go before prompts on CPUs that both use"
+                                         : "the priority it was started with");
 }
 
 absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole role) {
@@ -88,11 +93,15 @@ absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole rol
 }
 
 void AddCpuOptions(FlagSet& flags, CpuOptions& options) {
-  flags.Add("--threads", options.threads,
-            "Worker threads; 0: one per CPU that the process may use, as far as a quota of CPU time allows");
-  flags.Add("--numa-domains", options.numa_domains,
-            "Parts of the machine that compute on separate weights; 0: one per NUMA node. The same for all "
-            "roles of a node; more domains than NUMA nodes split the CPUs evenly. Does not affect results");
+  flags
+      .Add("--threads", options.threads,
+           "Worker threads; 0: one per core that the process may use, as far as a quota of CPU time allows")
+      .Because("found at the start");
+  flags
+      .Add("--numa-domains", options.numa_domains,
+           "Parts of the machine that compute on separate weights; 0: one per NUMA node. The same for all "
+           "roles of a node; more domains than NUMA nodes split the CPUs evenly. Does not affect results")
+      .Because("found at the start");
 }
 
 absl::Status ValidateCpuOptions(const CpuOptions& options) {
@@ -108,6 +117,24 @@ WorkerPool::Options PoolOptions(const CpuOptions& options) {
   const int threads = Threads(options);
   const int nodes = static_cast<int>(ReadNumaNodes().size());
   return {.threads = threads, .domains = options.numa_domains > 0 ? options.numa_domains : std::min(nodes, threads)};
+}
+
+void TellCpus(const CpuOptions& options, const WorkerPool& pool, const std::optional<CpuQuota>& quota,
+              Settings& settings) {
+  const std::vector<int> allowed = AllowedCpus();
+  settings.Derive("cpus", FormatCpuList(allowed), "this role's part of the CPUs that the process was started with");
+  if (options.threads == 0) {
+    std::string formula =
+        absl::StrCat(pool.own_threads(), " cores of its CPUs, and ", pool.threads() - pool.own_threads(),
+                     " of the other role's while that computes nothing");
+    if (quota) absl::StrAppend(&formula, "; ", quota->file, " allows ", quota->cpus, " CPUs");
+    const int threads = quota ? std::min(pool.threads(), ThreadsOf(*quota)) : pool.threads();
+    settings.Derive("threads", absl::StrCat(threads), formula);
+  }
+  if (options.numa_domains == 0) {
+    settings.Derive("numa-domains", absl::StrCat(pool.domains()),
+                    absl::StrCat(ReadNumaNodes().size(), " NUMA nodes, at most one domain a thread"));
+  }
 }
 
 }  // namespace moestro

@@ -1,12 +1,15 @@
 // CPU options of a role that computes on the CPU: its CPUs, priority, threads and NUMA domains.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/platform/cgroup_cpu.h"
 #include "common/platform/worker_pool.h"
+#include "common/process/settings.h"
 
 namespace moestro {
 
@@ -30,7 +33,7 @@ void AddCpuShare(FlagSet& flags, CpuRole role, CpuShare& share);
 absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole role);
 
 struct CpuOptions {
-  int threads = 0;       // 0 = one per CPU that the process may use; SharedCores keeps them within a quota
+  int threads = 0;       // 0 = one per core that the process may use; SharedCores keeps them within a quota
   int numa_domains = 0;  // 0 = one per NUMA node of these CPUs, at most one per thread
 };
 
@@ -42,5 +45,9 @@ absl::Status ValidateCpuOptions(const CpuOptions& options);
 
 // The pool for these options, with defaults filled in. REQUIRES valid options.
 WorkerPool::Options PoolOptions(const CpuOptions& options);
+
+// Completes the settings of these flags and of --cpus by what the role has: its pool, and its quota of CPU time if any.
+void TellCpus(const CpuOptions& options, const WorkerPool& pool, const std::optional<CpuQuota>& quota,
+              Settings& settings);
 
 }  // namespace moestro

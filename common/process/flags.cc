@@ -4,12 +4,22 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/process/process.h"
 
 namespace moestro {
+
+// What the library does not keep of the flags of a program.
+struct FlagNotes {
+  std::map<const CLI::Option*, std::string> reasons;
+  std::map<const CLI::Option*, std::string> places;  // FILE:LINE of those that a file sets
+};
+
 namespace {
 
 // Reads a file by a function.
@@ -17,7 +27,7 @@ class FileOfFlags : public CLI::ConfigTOML {
  public:
   using Reader = std::function<absl::StatusOr<std::vector<FlagSetting>>(std::istream& file)>;
 
-  explicit FileOfFlags(Reader read) : read_(std::move(read)) {}
+  FileOfFlags(Reader read, const CLI::App& app, FlagNotes& notes) : read_(std::move(read)), app_(app), notes_(notes) {}
 
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     absl::StatusOr<std::vector<FlagSetting>> settings = read_(input);
@@ -26,6 +36,11 @@ class FileOfFlags : public CLI::ConfigTOML {
     for (FlagSetting& setting : *settings) {
       CLI::ConfigItem& item = found.emplace_back();
       item.name = std::move(setting.name);
+      // The arguments have been read. What they set stays.
+      const CLI::Option* option = app_.get_option_no_throw("--" + item.name);
+      if (option != nullptr && option->count() == 0) {
+        notes_.places[option] = absl::StrCat(app_.get_config_ptr()->as<std::string>(), ":", setting.line);
+      }
       item.inputs = std::move(setting.values);
     }
     return found;
@@ -33,6 +48,8 @@ class FileOfFlags : public CLI::ConfigTOML {
 
  private:
   const Reader read_;
+  const CLI::App& app_;
+  FlagNotes& notes_;
 };
 
 // Comparisons with NaN are false, so that every range of the library holds it.
@@ -48,40 +65,47 @@ CLI::Option* CheckNumber(CLI::Option* option, const CLI::Validator& range) {
 
 }  // namespace
 
-Flag Flag::Required() { return Flag(option_->required()); }
+Flag Flag::Required() { return Flag(option_->required(), notes_); }
 
 template <typename Number>
 Flag Flag::Range(Number least, Number most) {
-  return Flag(CheckNumber(option_, CLI::Range(least, most)));
+  return Flag(CheckNumber(option_, CLI::Range(least, most)), notes_);
 }
 
-Flag Flag::Positive() { return Flag(CheckNumber(option_, CLI::PositiveNumber)); }
+Flag Flag::Positive() { return Flag(CheckNumber(option_, CLI::PositiveNumber), notes_); }
 
-Flag Flag::NonNegative() { return Flag(CheckNumber(option_, CLI::NonNegativeNumber)); }
+Flag Flag::NonNegative() { return Flag(CheckNumber(option_, CLI::NonNegativeNumber), notes_); }
 
-Flag Flag::OneOf(std::vector<std::string> words) { return Flag(option_->check(CLI::IsMember(std::move(words)))); }
+Flag Flag::OneOf(std::vector<std::string> words) {
+  return Flag(option_->check(CLI::IsMember(std::move(words))), notes_);
+}
 
-Flag Flag::AsBytes() { return Flag(option_->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))); }
+Flag Flag::AsBytes() { return Flag(option_->transform(CLI::AsSizeValue(/*kb_is_1000=*/false)), notes_); }
 
-Flag Flag::Needs(Flag other) { return Flag(option_->needs(other.option_)); }
+Flag Flag::Needs(Flag other) { return Flag(option_->needs(other.option_), notes_); }
 
-Flag Flag::Excludes(Flag other) { return Flag(option_->excludes(other.option_)); }
+Flag Flag::Excludes(Flag other) { return Flag(option_->excludes(other.option_), notes_); }
 
-Flag Flag::FromEnvironment(const std::string& variable) { return Flag(option_->envname(variable)); }
+Flag Flag::FromEnvironment(const std::string& variable) { return Flag(option_->envname(variable), notes_); }
 
-Flag Flag::Delimiter(char delimiter) { return Flag(option_->delimiter(delimiter)); }
+Flag Flag::Delimiter(char delimiter) { return Flag(option_->delimiter(delimiter), notes_); }
 
-Flag Flag::TypeName(const std::string& name) { return Flag(option_->type_name(name)); }
+Flag Flag::TypeName(const std::string& name) { return Flag(option_->type_name(name), notes_); }
 
-Flag Flag::HelpText(const std::string& text) { return Flag(option_->option_text(text)); }
+Flag Flag::HelpText(const std::string& text) { return Flag(option_->option_text(text), notes_); }
+
+Flag Flag::Because(const std::string& reason) {
+  notes_->reasons[option_] = reason;
+  return *this;
+}
 
 template <typename Value>
 Flag FlagSet::Add(const std::string& name, Value& value, const std::string& help) {
-  return Flag(app_->add_option(name, value, help));
+  return Flag(app_->add_option(name, value, help), notes_);
 }
 
 Flag FlagSet::AddSwitch(const std::string& name, bool& given, const std::string& help) {
-  return Flag(app_->add_flag(name, given, help));
+  return Flag(app_->add_flag(name, given, help), notes_);
 }
 
 Flag FlagSet::AddFunction(const std::string& name, const std::string& shown,
@@ -90,17 +114,17 @@ Flag FlagSet::AddFunction(const std::string& name, const std::string& shown,
     const absl::Status status = take(value);
     if (!status.ok()) throw CLI::ValidationError(std::string(status.message()));
   };
-  return Flag(app_->add_option_function<std::string>(name, take_or_throw, help)->default_str(shown));
+  return Flag(app_->add_option_function<std::string>(name, take_or_throw, help)->default_str(shown), notes_);
 }
 
-Flag FlagSet::Find(const std::string& name) { return Flag(app_->get_option(name)); }
+Flag FlagSet::Find(const std::string& name) { return Flag(app_->get_option(name), notes_); }
 
 FlagSet FlagSet::AddCommand(const std::string& name, const std::string& description) {
-  return FlagSet(app_->add_subcommand(name, description));
+  return FlagSet(app_->add_subcommand(name, description), notes_);
 }
 
 FlagSet FlagSet::AddGroup(const std::string& name, const std::string& description) {
-  return FlagSet(app_->add_option_group(name, description));
+  return FlagSet(app_->add_option_group(name, description), notes_);
 }
 
 void FlagSet::RequireCommands(int least, int most) {
@@ -115,7 +139,8 @@ void FlagSet::Footer(const std::string& text) { app_->footer(text); }
 
 bool FlagSet::WasGiven() const { return app_->parsed(); }
 
-ProgramFlags::ProgramFlags(const std::string& description) : FlagSet(new CLI::App(description)), owned_(app_) {
+ProgramFlags::ProgramFlags(const std::string& description)
+    : FlagSet(new CLI::App(description), new FlagNotes), owned_notes_(notes_), owned_(app_) {
   app_->option_defaults()->always_capture_default();
 }
 
@@ -125,7 +150,7 @@ void ProgramFlags::AddVersion(const std::string& text) { app_->set_version_flag(
 
 void ProgramFlags::AddFile(const std::string& name, const std::string& help, FileOfFlags::Reader read) {
   app_->set_config(name, "", help);
-  app_->config_formatter(std::make_shared<FileOfFlags>(std::move(read)));
+  app_->config_formatter(std::make_shared<FileOfFlags>(std::move(read), *app_, *notes_));
   app_->allow_config_extras(CLI::config_extras_mode::error);
 }
 
@@ -151,6 +176,27 @@ absl::Status ProgramFlags::Parse(std::vector<std::string> arguments) {
 }
 
 std::string ProgramFlags::Help() const { return app_->help(); }
+
+std::vector<Setting> ProgramFlags::Settings() const {
+  std::vector<Setting> settings;
+  for (const CLI::Option* option : static_cast<const CLI::App*>(app_)->get_options()) {
+    if (option == app_->get_help_ptr() || option == app_->get_version_ptr()) continue;
+    Setting& setting = settings.emplace_back();
+    setting.name = option->get_single_name();
+    const bool is_switch = option->get_items_expected_max() == 0;
+    if (option->count() > 0) {
+      setting.origin = Setting::Origin::kSet;
+      setting.value = is_switch ? "true" : absl::StrJoin(option->results(), ",");
+      const auto place = notes_->places.find(option);
+      setting.detail = place != notes_->places.end() ? place->second : "command line";
+    } else {
+      setting.value = is_switch ? "false" : option->get_default_str();
+      const auto reason = notes_->reasons.find(option);
+      if (reason != notes_->reasons.end()) setting.detail = reason->second;
+    }
+  }
+  return settings;
+}
 
 template Flag Flag::Range(int least, int most);
 template Flag Flag::Range(int64_t least, int64_t most);

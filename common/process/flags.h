@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/process/settings.h"
 
 namespace CLI {
 class App;
@@ -18,6 +19,8 @@ class Option;
 }  // namespace CLI
 
 namespace moestro {
+
+struct FlagNotes;
 
 // A handle of one flag, valid as long as its program's flags. What it returns is the flag itself, for the next call.
 // Checks apply to each value of a flag that takes several.
@@ -38,12 +41,15 @@ class Flag {
   // What --help shows as the type of the value, or in place of type, default and everything else after the name.
   Flag TypeName(const std::string& name);
   Flag HelpText(const std::string& text);
+  // Why the default is what it is: for people who ask for the settings in effect.
+  Flag Because(const std::string& reason);
 
  private:
   friend class FlagSet;
-  explicit Flag(CLI::Option* option) : option_(option) {}
+  Flag(CLI::Option* option, FlagNotes* notes) : option_(option), notes_(notes) {}
 
   CLI::Option* option_;
+  FlagNotes* notes_;
 };
 
 // A handle of the flags of a program, of one of its commands, or of a group of flags; valid as long as the program's.
@@ -74,15 +80,17 @@ class FlagSet {
   bool WasGiven() const;
 
  protected:
-  explicit FlagSet(CLI::App* app) : app_(app) {}
+  FlagSet(CLI::App* app, FlagNotes* notes) : app_(app), notes_(notes) {}
 
   CLI::App* app_;
+  FlagNotes* notes_;
 };
 
 // A key of a file of flags and what it sets, written as on the command line.
 struct FlagSetting {
   std::string name;
   std::vector<std::string> values;
+  int line = 0;  // of the file, from 1
 };
 
 // The flags of a program, with -h and --help. Thread-compatible.
@@ -106,8 +114,11 @@ class ProgramFlags : public FlagSet {
   // The same without the program's name, and prints nothing: INVALID_ARGUMENT has the text of the error.
   absl::Status Parse(std::vector<std::string> arguments);
   std::string Help() const;
+  // After Parse: every flag but --help and --version. One that was not given is a constant, with Because's reason.
+  std::vector<Setting> Settings() const;
 
  private:
+  const std::unique_ptr<FlagNotes> owned_notes_;
   const std::unique_ptr<CLI::App> owned_;
 };
 

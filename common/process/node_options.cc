@@ -71,6 +71,7 @@ absl::StatusOr<std::vector<FlagSetting>> ReadSection(const std::string& role, st
     }
     FlagSetting& setting = found.emplace_back();
     setting.name = key.str();
+    setting.line = static_cast<int>(key.source().begin.line);
     if (const toml::array* list = value.as_array()) {
       for (const toml::node& element : *list) setting.values.push_back(FlagText(element));
     } else {
@@ -83,19 +84,26 @@ absl::StatusOr<std::vector<FlagSetting>> ReadSection(const std::string& role, st
 }  // namespace
 
 void AddNodeOptions(ProgramFlags& flags, const std::string& role, NodeOptions& options) {
-  flags.Add("--run-dir", options.run_dir,
-            "Directory of the node's unix sockets; the same for all roles, separate for each node");
-  flags.Add("--instance", options.instance, "Name of the node: prefix of its shared-memory objects");
-  flags.Add("--metrics-address", options.metrics_address, "host:port that serves /metrics; empty: none");
-  flags.Add("--log-level", options.log.level, "trace, debug, info, warn, error or off");
-  flags.Add("--log-format", options.log.format, "text, or json: one object a line");
+  flags
+      .Add("--run-dir", options.run_dir,
+           "Directory of the node's unix sockets; the same for all roles, separate for each node")
+      .Because("roles that somebody starts by hand find each other there");
+  flags.Add("--instance", options.instance, "Name of the node: prefix of its shared-memory objects")
+      .Because("one node on a machine needs no other name");
+  flags.Add("--metrics-address", options.metrics_address, "host:port that serves /metrics; empty: none")
+      .Because("nothing listens that nobody asked for");
+  flags.Add("--log-level", options.log.level, "trace, debug, info, warn, error or off")
+      .Because("a line or two for each request");
+  flags.Add("--log-format", options.log.format, "text, or json: one object a line").Because("for people");
   flags.Add("--drain-seconds", options.drain_seconds, "How long running requests may continue after SIGTERM")
-      .Range(0, 86400);
+      .Range(0, 86400)
+      .Because("most answers end within it, and what manages services waits a little longer");
   flags
       .Add("--stall-seconds", options.stall_seconds,
            "A thread that has work and makes no progress for this long is hung: the role stops serving, and its "
            "supervisor kills it")
-      .Range(1, 86400);
+      .Range(1, 86400)
+      .Because("a layer of the largest models takes below 20 s on a slow CPU at full context");
   flags.AddFile("--config", "TOML file; its section [" + role + "] holds any of these options, without the dashes",
                 [role](std::istream& file) { return ReadSection(role, file); });
   flags.AddVersion("moestro " + ProgramVersion());
@@ -106,6 +114,7 @@ std::string ProgramVersion() { return MOESTRO_VERSION; }
 int RunRole(ProgramFlags& flags, int argc, char** argv, const std::string& role, const NodeOptions& options,
             absl::FunctionRef<absl::Status()> run) {
   if (const std::optional<int> exit_code = flags.Parse(argc, argv)) return *exit_code;
+  options.settings->Assign(flags.Settings());
   if (const absl::Status status = InitLogging(role, options.log); !status.ok()) return ReportFatal(status);
   const absl::Status status = CatchExceptions(run);
   return status.ok() || absl::IsCancelled(status) ? kExitOk : ReportFatal(status);

@@ -1,10 +1,12 @@
 // Options of every role of a node: the directory of its sockets, its instance, its metrics address.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "common/process/settings.h"
 #include "common/telemetry/log.h"
 
 namespace moestro {
@@ -16,6 +18,8 @@ struct NodeOptions {
   std::string instance = "default";      // prefix of the shared-memory objects: one per node on a machine
   std::string metrics_address;           // host:port of /metrics; empty = none
   LogOptions log;
+  // The values in effect of the role's flags, as RunRole parsed them and the role completes them.
+  std::shared_ptr<Settings> settings = std::make_shared<Settings>();
   int drain_seconds = 30;  // time for running requests to finish after SIGTERM
   // A thread that has work and does not beat for this long is hung. A thread beats with every layer of the model and
   // every few MB loaded. A layer of the largest models takes below 20 s on a slow CPU at full context.

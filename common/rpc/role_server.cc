@@ -19,12 +19,14 @@ RoleServer::RoleServer(std::string role, const NodeOptions& node, MetricsRegistr
                                        "page tables that map them")),
       page_table_bytes_(registry.AddGauge("moestro_process_page_table_bytes",
                                           "Page tables, a part of the process's private memory: they grow with the "
-                                          "mapped weights, less with huge pages")) {}
+                                          "mapped weights, less with huge pages")),
+      settings_(*node.settings) {}
 
-absl::Status RoleServer::BuildAndStart(const std::vector<NamedService>& services, std::vector<std::string> addresses,
+absl::Status RoleServer::BuildAndStart(std::vector<NamedService> services, std::vector<std::string> addresses,
                                        const RpcLimits& limits, const RpcExposure& exposure) {
   if (!node_.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry_.Serve(node_.metrics_address));
   addresses.push_back(RoleAddress(node_, role_));
+  services.push_back({v1::SettingsService::service_full_name(), &settings_});
   MOE_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(addresses, services, limits, exposure));
   MOE_ASSIGN_OR_RETURN(watchdog_, Watchdog::Start(node_, role_, [this](bool alive) { rpc_->SetAlive(alive); }));
   Watch(ticking_);

@@ -14,6 +14,7 @@
 #include "common/process/process.h"
 #include "common/process/watchdog.h"
 #include "common/rpc/server.h"
+#include "common/rpc/settings_rpc.h"
 #include "common/telemetry/metrics.h"
 
 namespace moestro {
@@ -26,9 +27,10 @@ class RoleServer {
   // `role` as in RoleAddress. All arguments must outlive this object.
   RoleServer(std::string role, const NodeOptions& node, MetricsRegistry& registry, TerminationSignal& termination);
 
-  // Serves the metrics, and the services on `addresses` and the role's socket; services must outlive this object.
+  // Serves the metrics, and the services on `addresses` and the role's socket; services must outlive this object. One
+  // more tells the settings.
   // Health is NOT_SERVING. UNAVAILABLE names an address that is in use.
-  absl::Status BuildAndStart(const std::vector<NamedService>& services, std::vector<std::string> addresses = {},
+  absl::Status BuildAndStart(std::vector<NamedService> services, std::vector<std::string> addresses = {},
                              const RpcLimits& limits = {}, const RpcExposure& exposure = {});
 
   // Valid after BuildAndStart.
@@ -56,6 +58,7 @@ class RoleServer {
   TerminationSignal& termination_;
   prometheus::Gauge& private_bytes_;
   prometheus::Gauge& page_table_bytes_;
+  SettingsRpc settings_;
   const std::shared_ptr<Heartbeat> ticking_ = std::make_shared<Heartbeat>("the clock tick");
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<Watchdog> watchdog_;

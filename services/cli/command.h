@@ -24,6 +24,7 @@ void AddTextCommands(FlagSet& program, std::vector<Command>& commands);  // toke
 void AddModelCommand(FlagSet& program, std::vector<Command>& commands);
 void AddHealthCommand(FlagSet& program, std::vector<Command>& commands);
 void AddStatusCommand(FlagSet& program, std::vector<Command>& commands);
+void AddConfigCommand(FlagSet& program, std::vector<Command>& commands);
 void AddInspectCommand(FlagSet& program, std::vector<Command>& commands);
 void AddSegmentsCommands(FlagSet& program, std::vector<Command>& commands);
 void AddKeysCommands(FlagSet& program, std::vector<Command>& commands);

@@ -15,6 +15,7 @@
 #include "common/model/engine.h"
 #include "common/model/routing_recorder.h"
 #include "common/platform/cpu_list.h"
+#include "common/platform/cpu_split.h"
 #include "common/platform/device_loan.h"
 #include "common/platform/instance.h"
 #include "common/platform/numa.h"
@@ -120,6 +121,7 @@ class DecodeServer {
     server_.rpc().SetStarting();
     MOE_ASSIGN_OR_RETURN(cores_, SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kDecode, *workers_,
                                                    {.follow_quota = config_.cpu.threads == 0}));
+    TellCpus(config_.cpu, *workers_, cores_->quota(), *config_.node.settings);
     loop_options_.cores = cores_.get();
     MOE_RETURN_IF_ERROR(BuildRecorder());
     MOE_ASSIGN_OR_RETURN(const int64_t reserve, PoolReserve());
@@ -163,7 +165,7 @@ class DecodeServer {
   void StartWorkers() {
     WorkerPool::Options options = PoolOptions(config_.cpu);
     const bool follows = config_.cpu.threads == 0 && config_.device == "none";
-    if (follows) options.lent_cpus = config_.lent_cpus;
+    if (follows) options.lent_cpus = OnePerCore(ReadCpuPlaces(config_.lent_cpus));
     workers_.emplace(options);
   }
 

@@ -12,6 +12,7 @@
 #include "common/kernels/dispatch.h"
 #include "common/model/engine.h"
 #include "common/platform/cpu_list.h"
+#include "common/platform/cpu_split.h"
 #include "common/platform/numa.h"
 #include "common/platform/shared_cores.h"
 #include "common/platform/worker_pool.h"
@@ -76,13 +77,15 @@ class PrefillServer {
   // Before anything uses gRPC: if one of its own threads cannot start beside these, it never shuts down.
   void StartWorkers() {
     WorkerPool::Options options = PoolOptions(config_.cpu);
-    if (config_.cpu.threads == 0) options.lent_cpus = config_.lent_cpus;  // an explicit --threads is kept
+    if (config_.cpu.threads == 0)
+      options.lent_cpus = OnePerCore(ReadCpuPlaces(config_.lent_cpus));  // an explicit --threads is kept
     workers_.emplace(options);
   }
 
   absl::Status BuildRunner() {
     MOE_ASSIGN_OR_RETURN(cores_, SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kPrefill,
                                                    *workers_, {.follow_quota = config_.cpu.threads == 0}));
+    TellCpus(config_.cpu, *workers_, cores_->quota(), *config_.node.settings);
     model::Engine::Options options;
     options.max_rows = config_.chunk_tokens;
     MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, kernels_, *workers_, options));

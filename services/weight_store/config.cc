@@ -25,7 +25,10 @@ absl::Status ValidateStoreConfig(StoreConfig& config) {
   if (!model.ok()) return absl::Status(model.status().code(), "--model " + std::string(model.status().message()));
   config.model_dir = model->path;
   MOE_RETURN_IF_ERROR(CheckUtf8("--model", config.model_dir, "rename the directory"));
-  if (config.model_name.empty()) config.model_name = model->name;
+  if (config.model_name.empty()) {
+    config.model_name = model->name;
+    config.node.settings->Derive("model-name", model->name, "from --model");
+  }
   return CheckUtf8("--model-name", config.model_name, "choose another name");
 }
 

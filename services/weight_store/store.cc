@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/checkpoint/inventory.h"
@@ -147,11 +148,16 @@ absl::Status WeightStore::Load(LoadState& state, absl::FunctionRef<absl::Status(
 
 absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::FunctionRef<absl::Status()> interrupted) {
   const int threads = config_.threads > 0 ? config_.threads : UsableCpus();
+  if (config_.threads == 0) config_.node.settings->Derive("threads", absl::StrCat(threads), "the CPUs it may use");
   const std::string name = WeightSegmentName(config_.node.instance, checkpoint_.fingerprint(), generation);
   LogInfo("reserving {:.2f} GiB of shared memory, {}", static_cast<double>(segment_bytes()) / kGib, name);
   weights::SegmentMemoryOptions memory;
   memory.threads = threads;
   memory.domains = DomainsOfWeights(config_.numa_domains);
+  if (config_.numa_domains == 0) {
+    config_.node.settings->Derive("numa-domains", absl::StrCat(std::max<size_t>(1, memory.domains.size())),
+                                  "the NUMA nodes in which memory can be placed");
+  }
   if (!memory.domains.empty()) LogInfo("placing weights in {} NUMA domains", memory.domains.size());
   memory.watch = [&](int64_t bytes) {
     heartbeat_->Beat();

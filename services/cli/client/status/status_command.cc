@@ -1,7 +1,4 @@
-#include <unistd.h>
-
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "services/cli/client/run_dir.h"
 #include "services/cli/client/status/look_rpc.h"
 #include "services/cli/client/status/node_view.h"
 #include "services/cli/client/status/render.h"
@@ -32,13 +30,6 @@ struct StatusFlags {
   double timeout_seconds = 1;
   bool json = false;
 };
-
-// The default of deploy/up.
-std::string DefaultRunDir() {
-  const char* temporary = std::getenv("TMPDIR");
-  return std::string(temporary != nullptr && *temporary != '\0' ? temporary : "/tmp") + "/moestro-" +
-         std::to_string(getuid());
-}
 
 // Read again at every look: a node may start meanwhile.
 absl::StatusOr<MetricsAddresses> Addresses(const StatusFlags& flags) {

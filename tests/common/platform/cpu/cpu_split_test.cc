@@ -46,6 +46,13 @@ TEST(CpuSplitTest, HardwareThreadsOfACoreStayTogether) {
   EXPECT_THAT(SplitCpus(hybrid).prefill, ElementsAre(2, 3, 5, 7));
 }
 
+TEST(CpuSplitTest, OneThreadOfEachCore) {
+  EXPECT_THAT(OnePerCore(Machine({2, 1}, 2)), ElementsAre(0, 1, 2));
+  const CpuPlace hybrid[] = {{0, 0, 0}, {1, 0, 0}, {3, 0, 2}, {4, 0, 4}};
+  EXPECT_THAT(OnePerCore(hybrid), ElementsAre(0, 3, 4)) << "of core 2 the process may use the second thread only";
+  EXPECT_THAT(OnePerCore({}), IsEmpty());
+}
+
 TEST(CpuSplitTest, EveryNodeIsSplit) {
   const CpuSplit split = SplitCpus(Machine({3, 2}, 1));
   EXPECT_THAT(split.decode, ElementsAre(0, 2, 3));
