@@ -53,6 +53,7 @@ struct GenerationDefaults {
   double min_p = 0;               // 0 = off
   bool do_sample = false;         // false = greedy, whatever the four above say
   double repetition_penalty = 1;  // 1 = off; of greedy answers, too
+  int64_t max_new_tokens = 0;     // of an answer; 0 = as many as the context has room for
   int32_t bos = -1;               // -1 = none
   std::vector<int32_t> stop_ids;  // sorted; end-of-sequence ids of all three files together
   std::string bos_token;          // text, empty if none

@@ -20,8 +20,6 @@ absl::StatusOr<json> ParseOptional(std::string_view text, const char* label) {
   return text::ParseJsonObject(text, label);
 }
 
-// max_new_tokens is not read: vLLM bounds answers by it, SGLang does not, and in older files it may be a library's
-// default of 20. The router has a flag for answers without a limit.
 void ReadSampling(JsonFields& generation, GenerationDefaults* defaults) {
   defaults->temperature = generation.NumberOr("temperature", 1, 0, 100);
   defaults->top_p = generation.NumberOr("top_p", 1, 1e-6, 1);
@@ -31,6 +29,8 @@ void ReadSampling(JsonFields& generation, GenerationDefaults* defaults) {
   // The range of the same field of requests, which keeps every logit finite.
   defaults->repetition_penalty = generation.NumberOr("repetition_penalty", 1, 0.01, 10);
   defaults->do_sample = generation.BoolOr("do_sample", false);
+  // max_length, which counts the prompt, is not read: older files have the library's default of 20 there.
+  defaults->max_new_tokens = generation.IntOr("max_new_tokens", 0, 0, INT32_MAX);
 }
 
 // eos_token_id: one id or a list of ids.

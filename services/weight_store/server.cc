@@ -40,6 +40,7 @@ v1::DescribeResponse Describe(const WeightStore& store) {
   reply.set_default_top_k(defaults.top_k);
   reply.set_default_min_p(static_cast<float>(defaults.min_p));
   reply.set_default_repetition_penalty(static_cast<float>(defaults.repetition_penalty));
+  reply.set_default_max_tokens(static_cast<uint32_t>(defaults.max_new_tokens));
   reply.set_bos_token(defaults.bos_token);
   reply.set_eos_token(defaults.eos_token);
   reply.set_chat_template(defaults.chat_template);

@@ -28,6 +28,7 @@ absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeResponse& reply
   model->default_top_k = reply.default_top_k();
   model->default_min_p = reply.default_min_p();
   model->default_repetition_penalty = reply.default_repetition_penalty() > 0 ? reply.default_repetition_penalty() : 1;
+  model->default_max_tokens = reply.default_max_tokens();
   model->bos_token = reply.bos_token();
   model->eos_token = reply.eos_token();
   model->chat_template = reply.chat_template();

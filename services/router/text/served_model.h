@@ -26,7 +26,8 @@ struct ServedModel {  // immutable once shared
   int32_t default_top_k = 0;
   float default_min_p = 0;
   float default_repetition_penalty = 1;
-  std::string bos_token;  // empty = it has none; the same of the next three
+  uint32_t default_max_tokens = 0;  // of an answer, as the checkpoint has it; 0 = it has none
+  std::string bos_token;            // empty = it has none; the same of the next three
   std::string eos_token;
   std::string chat_template;      // Jinja
   std::string tool_use_template;  // of chats with tools, where the model has one of its own
