@@ -367,6 +367,7 @@ class InferenceService final : public grpc::Service {
     reply.set_default_top_k(model->default_top_k);
     reply.set_default_min_p(model->default_min_p);
     reply.set_default_repetition_penalty(model->default_repetition_penalty);
+    reply.set_sampling_source(model->sampling_source);
     reply.set_default_max_tokens(runner_.default_max_tokens(*model));
     reply.set_bos_token(model->bos_token);
     reply.set_eos_token(model->eos_token);

@@ -20,7 +20,7 @@ TEST(GenerationDefaultsParse, NothingGiven) {
   EXPECT_EQ(defaults->repetition_penalty, 1);
   EXPECT_EQ(defaults->top_k, 0);
   EXPECT_EQ(defaults->max_new_tokens, 0);
-  EXPECT_FALSE(defaults->do_sample);
+  EXPECT_EQ(defaults->sampling_source, "nothing is published");
   EXPECT_EQ(defaults->bos, -1);
   EXPECT_THAT(defaults->stop_ids, IsEmpty());
   EXPECT_EQ(defaults->chat_template, "");
@@ -43,7 +43,7 @@ TEST(GenerationDefaultsParse, AllFilesTogether) {
   EXPECT_EQ(defaults->repetition_penalty, 1.05);
   EXPECT_EQ(defaults->top_k, 20);
   EXPECT_EQ(defaults->max_new_tokens, 2048);
-  EXPECT_TRUE(defaults->do_sample);
+  EXPECT_EQ(defaults->sampling_source, "generation_config.json");
   EXPECT_EQ(defaults->bos, 3);
   EXPECT_THAT(defaults->stop_ids, ElementsAre(5, 7, 9));
   EXPECT_EQ(defaults->bos_token, "<bos>");
