@@ -6,7 +6,7 @@
 //   hash = "sha256:SALT:DIGEST"
 //   weight = 1.0                             # share of the machine among tenants that wait
 //   requests-per-minute = 60                 # this and the next seven: absent = no limit
-//   tokens-per-minute = 100000               # prompt and max_tokens; what a request did not use comes back at its end
+//   tokens-per-minute = 100000               # prompts, and answers as they grow (services/router/README.md)
 //   burst-tokens = 200000                    # of tokens-per-minute at once; absent = those of one minute
 //   running = 4
 //   waiting = 16

@@ -17,6 +17,7 @@ namespace moestro::checkpoint {
 struct CheckpointDocuments {
   std::string config_json = {};
   std::string generation_config_json = {};
+  std::string generation_config_source = "generation_config.json";  // as messages name it; "GGUF": made of its metadata
   std::string tokenizer_json = {};
   std::string tokenizer_config_json = {};
   std::string chat_template_jinja = {};
@@ -47,13 +48,14 @@ std::optional<std::string> FindPublishedConfig(std::string_view model);
 
 // What a request gets that does not say otherwise, as the publisher of the model set it.
 struct GenerationDefaults {
-  double temperature = 1;
+  double temperature = 1;  // 0 = greedy, whatever the next three say
   double top_p = 1;
   int top_k = 0;                  // 0 = no limit
   double min_p = 0;               // 0 = off
-  bool do_sample = false;         // false = greedy, whatever the four above say
   double repetition_penalty = 1;  // 1 = off; of greedy answers, too
-  int32_t bos = -1;               // -1 = none
+  std::string sampling_source;  // of the five above, for people: "generation_config.json", "GGUF", or why there is none
+  int64_t max_new_tokens = 0;   // of an answer; 0 = as many as the context has room for
+  int32_t bos = -1;             // -1 = none
   std::vector<int32_t> stop_ids;  // sorted; end-of-sequence ids of all three files together
   std::string bos_token;          // text, empty if none
   std::string eos_token;          // text, empty if none

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/config.h"
 #include "common/checkpoint/tokenizer_ids.h"
+#include "common/text/chat_template.h"
 #include "common/text/json/json.h"
 #include "common/text/json/quoted.h"
 
@@ -14,15 +15,17 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kSamplingKeys[] = {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"};
+
 // Returns an empty object for an absent document.
-absl::StatusOr<json> ParseOptional(std::string_view text, const char* label) {
+absl::StatusOr<json> ParseOptional(std::string_view text, const std::string& label) {
   if (text.empty()) return json::object();
   return text::ParseJsonObject(text, label);
 }
 
-// max_new_tokens is not read: vLLM bounds answers by it, SGLang does not, and in older files it may be a library's
-// default of 20. The router has a flag for answers without a limit.
-void ReadSampling(JsonFields& generation, GenerationDefaults* defaults) {
+// A field that is absent is neutral, as in vLLM. transformers would sample from the 50 likeliest tokens, and greedily
+// where do_sample is absent, which no publisher of a chat model means.
+void ReadSampling(JsonFields& generation, const std::string& source, GenerationDefaults* defaults) {
   defaults->temperature = generation.NumberOr("temperature", 1, 0, 100);
   defaults->top_p = generation.NumberOr("top_p", 1, 1e-6, 1);
   // Some publishers write -1 for "no limit".
@@ -30,7 +33,33 @@ void ReadSampling(JsonFields& generation, GenerationDefaults* defaults) {
   defaults->min_p = generation.NumberOr("min_p", 0, 0, 1);
   // The range of the same field of requests, which keeps every logit finite.
   defaults->repetition_penalty = generation.NumberOr("repetition_penalty", 1, 0.01, 10);
-  defaults->do_sample = generation.BoolOr("do_sample", false);
+  const bool is_greedy = !generation.BoolOr("do_sample", true);
+  if (is_greedy) defaults->temperature = 0;
+  const bool is_published =
+      is_greedy || std::ranges::any_of(kSamplingKeys, [&](const char* key) { return generation.Has(key); });
+  if (is_published) defaults->sampling_source = source;
+  // max_length, which counts the prompt, is not read: older files have the library's default of 20 there.
+  defaults->max_new_tokens = generation.IntOr("max_new_tokens", 0, 0, INT32_MAX);
+}
+
+// Whether an answer begins inside of <think>.
+bool TemplateThinks(const GenerationDefaults& defaults) {
+  const auto chat_template = text::ChatTemplate::Parse(defaults.chat_template);
+  if (!chat_template.ok()) return false;
+  const text::Chat chat{.messages = {{.role = "user", .content = "a"}}};
+  const auto prompt =
+      (*chat_template)->Render(chat, {.bos_token = defaults.bos_token, .eos_token = defaults.eos_token});
+  return prompt.ok() && text::PromptOpensReasoning(*prompt);
+}
+
+// Models that think repeat themselves without end where they are greedy, and lose their thread where they are not held:
+// they get what DeepSeek-R1 and Qwen3 publish.
+void SampleWithoutAdvice(GenerationDefaults* defaults) {
+  defaults->sampling_source = "nothing is published";
+  if (!TemplateThinks(*defaults)) return;
+  defaults->sampling_source = "the template thinks";
+  defaults->temperature = 0.6;
+  defaults->top_p = 0.95;
 }
 
 // eos_token_id: one id or a list of ids.
@@ -100,17 +129,17 @@ void ResolveTokens(JsonFields& tokenizer_config, const TokenIds& ids, bool has_t
 absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(const CheckpointDocuments& documents, int64_t vocab_size) {
   MOE_ASSIGN_OR_RETURN(const json config_json, text::ParseJsonObject(documents.config_json, "config.json"));
   MOE_ASSIGN_OR_RETURN(const json generation_json,
-                       ParseOptional(documents.generation_config_json, "generation_config.json"));
+                       ParseOptional(documents.generation_config_json, documents.generation_config_source));
   MOE_ASSIGN_OR_RETURN(const json tokenizer_json, ParseOptional(documents.tokenizer_json, "tokenizer.json"));
   MOE_ASSIGN_OR_RETURN(const json settings_json,
                        ParseOptional(documents.tokenizer_config_json, "tokenizer_config.json"));
   absl::Status status;
   JsonFields config(config_json, "config.json", &status);
-  JsonFields generation(generation_json, "generation_config.json", &status);
+  JsonFields generation(generation_json, documents.generation_config_source, &status);
   JsonFields settings(settings_json, "tokenizer_config.json", &status);
 
   GenerationDefaults defaults;
-  ReadSampling(generation, &defaults);
+  ReadSampling(generation, documents.generation_config_source, &defaults);
   JsonFields wrapped = config.Sub("text_config");  // of a wrapper around a text model
   JsonFields& config_holder = config.Has("bos_token_id") ? config : wrapped;
   JsonFields& bos_holder = generation.Has("bos_token_id") ? generation : config_holder;
@@ -124,6 +153,7 @@ absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(const CheckpointDocum
   const bool has_files = !defaults.chat_template.empty() || !defaults.tool_use_template.empty();
   if (!has_files) ReadChatTemplates(settings, &defaults);
   MOE_ASSIGN_OR_RETURN(const TokenIds ids, AddedTokens(tokenizer_json, settings_json, vocab_size));
+  if (defaults.sampling_source.empty()) SampleWithoutAdvice(&defaults);
   ResolveTokens(settings, ids, !documents.tokenizer_json.empty(), &defaults);
   MOE_RETURN_IF_ERROR(status);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "common/base/status.h"
 #include "common/text/concat.h"
 #include "common/text/jinja/evaluator.h"
@@ -257,5 +258,9 @@ MessageForm ChatTemplate::FindMessageForm(Options options) const {
 
 bool ChatTemplate::takes_tools() const { return program_->takes_tools; }
 bool ChatTemplate::takes_tool_calls() const { return program_->takes_tool_calls; }
+
+bool PromptOpensReasoning(std::string_view prompt_end) {
+  return absl::EndsWith(absl::StripTrailingAsciiWhitespace({prompt_end.data(), prompt_end.size()}), "<think>");
+}
 
 }  // namespace moestro::text

@@ -59,4 +59,7 @@ class ChatTemplate {
   std::unique_ptr<const Program> program_;
 };
 
+// Whether a prompt that ends in this text has opened <think> for the answer. The last few tokens are enough.
+bool PromptOpensReasoning(std::string_view prompt_end);
+
 }  // namespace moestro::text

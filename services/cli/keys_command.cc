@@ -98,9 +98,9 @@ void AddKeysCommands(FlagSet& program, std::vector<Command>& commands) {
   };
   add_limit("--requests-per-minute", entry.limits.requests_per_minute, "Requests in a minute");
   add_limit("--tokens-per-minute", entry.limits.tokens_per_minute,
-            "Tokens in a minute: prompts and max_tokens; what a request does not use comes back at its end");
+            "Tokens in a minute: prompts, and answers as they grow");
   add.Add("--burst-tokens", entry.limits.burst_tokens,
-          "Of --tokens-per-minute at once, so the most of one request; default: those of one minute")
+          "Of --tokens-per-minute at once, so the most of one prompt; default: those of one minute")
       .Positive();
   add_limit("--running", entry.limits.running, "Requests at once; others wait");
   add_limit("--waiting", entry.limits.waiting, "Requests that may wait; others are refused");

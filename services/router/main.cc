@@ -45,7 +45,10 @@ int main(int argc, char** argv) {
             "PEM file of authorities: a client needs a certificate of one of them");
   flags.AddSwitch("--allow-anonymous", config.allow_anonymous,
                   "Without --keys-file, accept a --grpc-address that others reach");
-  flags.Add("--default-max-tokens", config.default_max_tokens, "Tokens to generate when a request sets no max_tokens");
+  flags.Add(
+      "--default-max-tokens", config.default_max_tokens,
+      "Most tokens of an answer when a request sets no max_tokens; 0: the checkpoint's max_new_tokens, else to the "
+      "end of the context");
   flags.Add("--batch-dir", config.batch_dir,
             "Folder for /v1/files and /v1/batches, which survive a restart in it; made if it is missing. Each key "
             "sees its own, and may keep 1000 files and 8 GiB. Empty: both answer 404");

@@ -35,11 +35,13 @@ v1::DescribeResponse Describe(const WeightStore& store) {
   }
   const checkpoint::GenerationDefaults& defaults = store.defaults();
   reply.mutable_stop_ids()->Assign(defaults.stop_ids.begin(), defaults.stop_ids.end());
-  reply.set_default_temperature(defaults.do_sample ? static_cast<float>(defaults.temperature) : 0.0f);
+  reply.set_default_temperature(static_cast<float>(defaults.temperature));
   reply.set_default_top_p(static_cast<float>(defaults.top_p));
   reply.set_default_top_k(defaults.top_k);
   reply.set_default_min_p(static_cast<float>(defaults.min_p));
   reply.set_default_repetition_penalty(static_cast<float>(defaults.repetition_penalty));
+  reply.set_sampling_source(defaults.sampling_source);
+  reply.set_default_max_tokens(static_cast<uint32_t>(defaults.max_new_tokens));
   reply.set_bos_token(defaults.bos_token);
   reply.set_eos_token(defaults.eos_token);
   reply.set_chat_template(defaults.chat_template);

@@ -130,7 +130,7 @@ def test_a_request_is_aborted_by_its_name(node):
 
 def test_the_model_says_what_a_front_needs(node):
     model = node.stub.GetModel(node.api.inference.GetModelRequest())
-    assert model.ready and model.default_max_tokens == 1024 and model.created_seconds > 1e9
+    assert model.ready and model.default_max_tokens == 0 and model.created_seconds > 1e9
     assert {role.name: role.up for role in model.roles} == {"prefill": True, "decode": True}
     assert "messages" in model.chat_template and model.eos_token and model.bos_token
     assert model.version.count(".") == 2

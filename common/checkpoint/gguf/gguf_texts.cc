@@ -157,9 +157,6 @@ absl::StatusOr<json> GenerationConfig(const GgufMetadata& metadata) {
   if (sampling.Has("min_p")) config["min_p"] = sampling.Number("min_p");
   if (sampling.Has("penalty_repeat")) config["repetition_penalty"] = sampling.Number("penalty_repeat");
   MOE_RETURN_IF_ERROR(status);
-  for (const char* key : {"temperature", "top_k", "top_p", "min_p"}) {
-    if (config.contains(key)) config["do_sample"] = true;
-  }
   return config;
 }
 
@@ -191,6 +188,7 @@ absl::Status AddGgufTexts(const GgufMetadata& metadata, int64_t rows, Checkpoint
   if (documents->generation_config_json.empty()) {
     MOE_ASSIGN_OR_RETURN(const json config, GenerationConfig(metadata));
     documents->generation_config_json = config.dump();
+    documents->generation_config_source = "GGUF";
   }
   return absl::OkStatus();
 }

@@ -38,19 +38,23 @@ absl::Status ShowModel(const ModelFlags& flags) {
                {"default_top_k", model.default_top_k()},
                {"default_min_p", model.default_min_p()},
                {"default_repetition_penalty", model.default_repetition_penalty()},
+               {"sampling_source", model.sampling_source()},
                {"bos_token", model.bos_token()},
                {"eos_token", model.eos_token()},
                {"version", model.version()}},
               /*indent=*/true);
     return absl::OkStatus();
   }
-  PrintText(absl::StrCat("name           ", model.name(), "\n", "family         ", model.family(), "\n",
-                         "context        ", model.max_context_tokens(), " tokens\n", "vocabulary     ",
-                         model.vocab_size(), " rows\n", "stop ids       ", absl::StrJoin(stop_ids, ", "), "\n",
-                         "chat template  ", model.has_chat_template() ? "yes" : "no", "\n", "defaults       ",
-                         "temperature ", model.default_temperature(), ", top-p ", model.default_top_p(), ", top-k ",
-                         model.default_top_k(), ", ", model.default_max_tokens(), " tokens\n", "weights        ",
-                         HumanBytes(model.segment_bytes()), ", fingerprint ", model.fingerprint(), "\n"));
+  PrintText(absl::StrCat(
+      "name           ", model.name(), "\n", "family         ", model.family(), "\n", "context        ",
+      model.max_context_tokens(), " tokens\n", "vocabulary     ", model.vocab_size(), " rows\n", "stop ids       ",
+      absl::StrJoin(stop_ids, ", "), "\n", "chat template  ", model.has_chat_template() ? "yes" : "no", "\n",
+      "sampling       ", "temperature ", model.default_temperature(), ", top-p ", model.default_top_p(), ", top-k ",
+      model.default_top_k(), ", min-p ", model.default_min_p(), ", repetition penalty ",
+      model.default_repetition_penalty(), " (", model.sampling_source(), ")\n", "answers        ",
+      model.default_max_tokens() > 0 ? absl::StrCat("up to ", model.default_max_tokens(), " tokens")
+                                     : "to the end of the context",
+      "\n", "weights        ", HumanBytes(model.segment_bytes()), ", fingerprint ", model.fingerprint(), "\n"));
   return absl::OkStatus();
 }
 

@@ -258,6 +258,12 @@ absl::StatusOr<Json> InspectFiles(const std::string& path, const InspectOptions&
   for (const checkpoint::SkippedTensors& group : skipped) {
     json["left_out"][group.group] = {{"tensors", group.tensors}, {"bytes", group.bytes}};
   }
+  json["sampling"] = {{"temperature", defaults.temperature},
+                      {"top_p", defaults.top_p},
+                      {"top_k", defaults.top_k},
+                      {"min_p", defaults.min_p},
+                      {"repetition_penalty", defaults.repetition_penalty},
+                      {"source", defaults.sampling_source}};
   json["fingerprint"] = checkpoint.fingerprint();
   MOE_ASSIGN_OR_RETURN(json["loaded_as"], LoadedAs(options.instance, checkpoint.fingerprint()));
   json["warnings"] = warnings;

@@ -110,24 +110,26 @@ absl::Status Tenant::TakeRequest() {
       *wait);
 }
 
-absl::StatusOr<Tenant::TokenHold> Tenant::TakeTokens(int64_t tokens) {
-  if (clock_ == nullptr) return TokenHold(*this, 0);
+absl::StatusOr<Tenant::TokenHold> Tenant::TakeTokens(int64_t prompt, int64_t most) {
+  if (clock_ == nullptr) return TokenHold(nullptr, 0);
   const RequestClock::TimePoint now = clock_->Now();
   MutexLock lock(mutex_);
-  if (!tokens_) return TokenHold(*this, 0);
-  if (static_cast<double>(tokens) > tokens_->burst()) {
+  if (!tokens_) return TokenHold(nullptr, 0);
+  const auto burst = static_cast<int64_t>(tokens_->burst());
+  if (prompt > burst) {
     metrics_.refused_tokens.Increment();
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_tokens: key '", name_, "' may reserve ", static_cast<int64_t>(tokens_->burst()),
-                     " tokens at once (burst-tokens), and prompt and max_tokens are ", tokens));
+    return absl::InvalidArgumentError(absl::StrCat("input: key '", name_, "' may use ", burst,
+                                                   " tokens at once (burst-tokens), and the prompt has ", prompt));
   }
+  const int64_t tokens = std::min(prompt + std::min<int64_t>(most, kAnswerPart), burst);
   const std::optional<RequestClock::Duration> wait = tokens_->Take(static_cast<double>(tokens), now);
-  if (!wait) return TokenHold(*this, tokens);
+  if (!wait) return TokenHold(this, tokens);
   metrics_.refused_tokens.Increment();
-  return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
-                            "key '", name_, "': prompt and max_tokens are ", tokens, " tokens, more than is left of ",
-                            *key_.limits.tokens_per_minute, " in a minute (tokens-per-minute)")),
-                        *wait);
+  return WithRetryAfter(
+      absl::ResourceExhaustedError(absl::StrCat("key '", name_, "': prompt and the answer's beginning are ", tokens,
+                                                " tokens, more than is left of ", *key_.limits.tokens_per_minute,
+                                                " in a minute (tokens-per-minute)")),
+      *wait);
 }
 
 void Tenant::PutBack(int64_t tokens) {
@@ -136,11 +138,24 @@ void Tenant::PutBack(int64_t tokens) {
   if (tokens_) tokens_->PutBack(static_cast<double>(tokens), now);
 }
 
+void Tenant::Charge(int64_t tokens) {
+  const RequestClock::TimePoint now = clock_->Now();
+  MutexLock lock(mutex_);
+  if (tokens_) tokens_->Charge(static_cast<double>(tokens), now);
+}
+
 Tenant::TokenHold::TokenHold(TokenHold&& other) noexcept
-    : tenant_(other.tenant_), tokens_(std::exchange(other.tokens_, 0)), used_(other.used_) {}
+    : tenant_(std::exchange(other.tenant_, nullptr)), tokens_(other.tokens_), used_(other.used_) {}
 
 Tenant::TokenHold::~TokenHold() {
-  if (tokens_ > used_) tenant_->PutBack(tokens_ - used_);
+  if (tenant_ != nullptr && tokens_ > used_) tenant_->PutBack(tokens_ - used_);
+}
+
+void Tenant::TokenHold::SetUsed(int64_t tokens) {
+  used_ = tokens;
+  if (tenant_ == nullptr || used_ <= tokens_) return;
+  tokens_ += kAnswerPart;
+  tenant_->Charge(kAnswerPart);
 }
 
 }  // namespace moestro::router

@@ -21,6 +21,10 @@
 
 namespace moestro::router {
 
+// Of an answer, so many tokens count before they are generated, and each time that so many more are due. An answer may
+// become as long as the context: counting all of that at once would keep the other requests of the key away.
+inline constexpr uint32_t kAnswerPart = 1024;
+
 // Labelled with the tenant's name. The names are those of the file, so their number is bounded.
 struct TenantMetrics {
   TenantMetrics(MetricsRegistry& registry, const std::string& tenant);  // the registry must outlive this
@@ -57,27 +61,31 @@ class Tenant {
   // Counts a request against requests-per-minute. RESOURCE_EXHAUSTED with a retry-after.
   absl::Status TakeRequest();
 
-  // Tokens that a request may need, taken from tokens-per-minute. The destructor puts back what was not used. Must not
-  // outlive the tenant.
+  // Tokens of a request, taken from tokens-per-minute. The destructor puts back what was not used. Must not outlive the
+  // tenant.
   class TokenHold {
    public:
     TokenHold(TokenHold&& other) noexcept;
     TokenHold& operator=(TokenHold&&) = delete;
     ~TokenHold();
-    void SetUsed(int64_t tokens) { used_ = tokens; }  // initially 0
+    // Initially 0; never falls. Takes more where the request has used up what it holds, even if the key has none left:
+    // no answer ends for that, but the key's next request waits the longer.
+    void SetUsed(int64_t tokens);
 
    private:
     friend class Tenant;
-    TokenHold(Tenant& tenant, int64_t tokens) : tenant_(&tenant), tokens_(tokens) {}
-    Tenant* tenant_;
+    TokenHold(Tenant* tenant, int64_t tokens) : tenant_(tenant), tokens_(tokens) {}
+    Tenant* tenant_;  // null: nothing is limited
     int64_t tokens_;
     int64_t used_ = 0;
   };
-  // RESOURCE_EXHAUSTED, with a retry-after. INVALID_ARGUMENT: more than the burst, so never.
-  absl::StatusOr<TokenHold> TakeTokens(int64_t tokens);
+  // For a prompt and an answer of `most` tokens, of which kAnswerPart count now. RESOURCE_EXHAUSTED, with a
+  // retry-after. INVALID_ARGUMENT: the prompt exceeds the burst, so never.
+  absl::StatusOr<TokenHold> TakeTokens(int64_t prompt, int64_t most);
 
  private:
   void PutBack(int64_t tokens);
+  void Charge(int64_t tokens);
 
   const std::string name_;
   RequestClock* const clock_;  // null: without limits

@@ -30,6 +30,11 @@ std::optional<RequestClock::Duration> TokenBucket::Take(double amount, RequestCl
   return std::chrono::ceil<RequestClock::Duration>(wait);
 }
 
+void TokenBucket::Charge(double amount, RequestClock::TimePoint now) {
+  Fill(now);
+  level_ -= amount;
+}
+
 void TokenBucket::PutBack(double amount, RequestClock::TimePoint now) {
   Fill(now);
   level_ = std::min(limits_.burst, level_ + amount);

@@ -1,4 +1,5 @@
-// A token bucket: holds up to `burst`, and fills at a constant rate. Has no clock of its own.
+// A token bucket: holds up to `burst`, owes what was taken beyond, and fills at a constant rate. Has no clock of its
+// own.
 #pragma once
 
 #include <optional>
@@ -23,6 +24,9 @@ class TokenBucket {
   // Takes `amount` if the bucket holds it, and returns nullopt. Otherwise takes nothing and returns how long it takes
   // until the bucket holds it, if nobody takes anything meanwhile. REQUIRES: amount <= burst.
   std::optional<RequestClock::Duration> Take(double amount, RequestClock::TimePoint now);
+
+  // Takes `amount` even if the bucket does not hold it.
+  void Charge(double amount, RequestClock::TimePoint now);
 
   // Puts back what was taken and not used.
   void PutBack(double amount, RequestClock::TimePoint now);

@@ -28,6 +28,13 @@ AdmissionQueue::Request::Request(AdmissionQueue& queue, std::shared_ptr<Tenant> 
 
 AdmissionQueue::Request::~Request() { queue_.End(*this); }
 
+void AdmissionQueue::Request::SetUsed(uint32_t tokens) {
+  used_ = tokens;
+  if (used_ <= tokens_) return;
+  tokens_ += kAnswerPart;
+  queue_.Charge(*this, kAnswerPart);
+}
+
 absl::StatusOr<AdmissionQueue::Request::Place> AdmissionQueue::Request::LineUp() {
   MOE_RETURN_IF_ERROR(queue_.Join(*this));
   return Place(*this);
@@ -147,6 +154,12 @@ void AdmissionQueue::End(const Request& request) {
   --admitted_[kind];
   line.virtual_time -= (request.tokens_ - std::min(request.used_, request.tokens_)) / request.weight_;
   WakeNext();
+}
+
+void AdmissionQueue::Charge(const Request& request, uint32_t tokens) {
+  MutexLock lock(mutex_);
+  request.queue_.mutex_.AssertHeld();
+  lines_[request.tenant_->name()].virtual_time += tokens / request.weight_;
 }
 
 bool AdmissionQueue::MayBeNext(const Line& line) const {

@@ -6,9 +6,10 @@
 // Order. The requests of a tenant (the holder of an API key) are served in the order of their arrival. Between tenants
 // the line is fair by tokens: each has a virtual time, which grows by tokens / weight when one of its requests becomes
 // the head. The next head is the first request of the tenant whose virtual time is least (start-time fair queueing). A
-// request counts with its prompt and max_tokens. What it did not use is credited at its end, so that a generous
-// max_tokens costs nothing. A tenant that comes back begins at the virtual time of the last head, so that nobody saves
-// up for a flood. With one tenant all this is: first come, first served.
+// request counts with its prompt and the first part of its answer, and with each further part when that begins. What it
+// did not use is credited at its end. So a generous max_tokens costs nothing. A tenant that comes back begins at the
+// virtual time of the last head, so that nobody saves up for a flood. With one tenant all this is: first come, first
+// served.
 //
 // Seniority. A request becomes the head once, when it looks and it is its turn, and then gets its number, one more than
 // the last head's. It keeps the number to its end. Decode takes pages from the highest number
@@ -53,7 +54,7 @@ class AdmissionQueue {
   // A request, from its arrival to its end. Used by one thread; must not outlive the queue.
   class Request {
    public:
-    // Arrives now. `tokens`: at most those that it will use, > 0.
+    // Arrives now. `tokens`: what it counts with until it has used more, > 0.
     Request(AdmissionQueue& queue, std::shared_ptr<Tenant> tenant, uint32_t tokens, Kind kind);
     ~Request();
     Request(const Request&) = delete;
@@ -84,14 +85,14 @@ class AdmissionQueue {
     // Its number. REQUIRES: it was first.
     uint64_t seniority() const;
 
-    // Of `tokens`; initially 0.
-    void SetUsed(uint32_t tokens) { used_ = tokens; }
+    // Prompt and generated tokens; initially 0. Never falls. REQUIRES: it was first.
+    void SetUsed(uint32_t tokens);
 
    private:
     friend class AdmissionQueue;
     AdmissionQueue& queue_;
     const std::shared_ptr<Tenant> tenant_;
-    const uint32_t tokens_;
+    uint32_t tokens_;  // that its line has counted
     const Kind kind_;
     const uint64_t arrival_;
     uint32_t used_ = 0;
@@ -128,6 +129,7 @@ class AdmissionQueue {
   void Wake(Request& request);
   bool IsFirst(Request& request);
   void End(const Request& request);
+  void Charge(const Request& request, uint32_t tokens);
   // The line whose first request may become the head; null: none now.
   Line* NextLine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MakeHead(Line& line, Request& head) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

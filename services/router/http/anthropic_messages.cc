@@ -186,7 +186,7 @@ absl::Status AnswerMessages(const HttpApi& api, HttpRequest& http, Response& res
   http.body = {};
   const std::string id = "msg_" + api.runner.NewRequestId();
   MessageAnswer answer(api, request, model, id, response);
-  return RunChoices(api, call, id, request.chat.choices, answer);
+  return RunChoices(api, response, id, request.chat.choices, answer);
 }
 
 absl::Status AnswerCountTokens(const HttpApi& api, HttpRequest& http, Response& response) {

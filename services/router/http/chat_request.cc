@@ -19,7 +19,7 @@ constexpr size_t kPromptEnd = 16;
 
 bool OpensReasoning(std::span<const int32_t> prompt, const ServedModel& model) {
   const std::span<const int32_t> end = prompt.last(std::min(kPromptEnd, prompt.size()));
-  return PromptOpensReasoning(model.text->Decode(end, /*keep_special_tokens=*/true));
+  return text::PromptOpensReasoning(model.text->Decode(end, /*keep_special_tokens=*/true));
 }
 
 // The text with which the answer begins; the rest of the chat remains.

@@ -1,5 +1,6 @@
 #include "services/router/http/choices.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <utility>
@@ -18,8 +19,8 @@ constexpr std::chrono::seconds kPatience{10};
 
 class Choices {
  public:
-  Choices(const HttpApi& api, ClientCall& call, std::vector<GenerateInput> inputs, Answer& answer)
-      : api_(api), call_(call), inputs_(std::move(inputs)), answer_(answer) {}
+  Choices(const HttpApi& api, Response& response, std::vector<GenerateInput> inputs, Answer& answer)
+      : api_(api), response_(response), call_(response.call()), inputs_(std::move(inputs)), answer_(answer) {}
 
   absl::Status Run() {
     for (size_t i = 1; i < inputs_.size(); ++i) {
@@ -43,6 +44,12 @@ class Choices {
   class Replies final : public GenerateReplies {
    public:
     Replies(Choices& all, size_t choice) : all_(all), choice_(choice) {}
+    void Bounded(uint32_t max_tokens) override {
+      if (all_.inputs_[choice_].max_tokens <= max_tokens) return;
+      MutexLock lock(all_.answer_mutex_);
+      all_.shortest_ = std::min(all_.shortest_, max_tokens);
+      all_.response_.AddHeader(kMaxTokensHeader, absl::StrCat(all_.shortest_));
+    }
     absl::Status Waiting() override {
       MutexLock lock(all_.answer_mutex_);
       return all_.answer_.Waiting();
@@ -109,11 +116,13 @@ class Choices {
   }
 
   const HttpApi& api_;
+  Response& response_;
   ClientCall& call_;
   const std::vector<GenerateInput> inputs_;
   Answer& answer_;
   std::atomic<size_t> next_{0};
   Mutex answer_mutex_;
+  uint32_t shortest_ ABSL_GUARDED_BY(answer_mutex_) = UINT32_MAX;  // of those that end sooner than they were asked to
   Mutex mutex_;
   Condition changed_;
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -130,10 +139,10 @@ bool AbortChoices(const HttpApi& api, const Tenant& tenant, const std::string& i
   return any;
 }
 
-absl::Status RunChoices(const HttpApi& api, ClientCall& call, const std::string& id, std::vector<GenerateInput> inputs,
-                        Answer& answer) {
+absl::Status RunChoices(const HttpApi& api, Response& response, const std::string& id,
+                        std::vector<GenerateInput> inputs, Answer& answer) {
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i].request_id = NameOf(id, i);
-  return Choices(api, call, std::move(inputs), answer).Run();
+  return Choices(api, response, std::move(inputs), answer).Run();
 }
 
 }  // namespace moestro::router

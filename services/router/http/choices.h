@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "services/router/http/api.h"
+#include "services/router/http/response.h"
 #include "services/router/request/api_types.h"
 #include "services/router/request/types.h"
 
@@ -25,11 +26,15 @@ class Answer {
   virtual absl::Status Finished(size_t choice, const RequestSummary& summary) = 0;
 };
 
+// The header of an answer that ends sooner than its request asked: with so many tokens there is no room for more. Of
+// several choices it tells the shortest that was known when the answer began.
+inline constexpr char kMaxTokensHeader[] = "X-Max-Tokens";
+
 // `id`: of the answer. It names the choices in the logs of all roles, and for Abort: "id", "id-1", "id-2" and so on.
 // Returns when all have ended: the first error, if there is one. A choice for which no worker is free runs when another
 // one has ended.
-absl::Status RunChoices(const HttpApi& api, ClientCall& call, const std::string& id, std::vector<GenerateInput> inputs,
-                        Answer& answer);
+absl::Status RunChoices(const HttpApi& api, Response& response, const std::string& id,
+                        std::vector<GenerateInput> inputs, Answer& answer);
 
 // Ends the choices of that name. False: none of them runs.
 bool AbortChoices(const HttpApi& api, const Tenant& tenant, const std::string& id);

@@ -117,13 +117,15 @@ absl::Status HandleTokenizerInfo(const HttpApi& api, Response& response) {
 
 absl::Status HandleProps(const HttpApi& api, Response& response) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Described());
+  const uint32_t most = api.runner.default_max_tokens(*model);
   const OrderedJson defaults{{"n_ctx", model->max_context_tokens},
                              {"params",
                               {{"temperature", model->default_temperature},
                                {"top_p", model->default_top_p},
                                {"top_k", model->default_top_k},
                                {"min_p", model->default_min_p},
-                               {"repeat_penalty", model->default_repetition_penalty}}}};
+                               {"repeat_penalty", model->default_repetition_penalty},
+                               {"n_predict", most > 0 ? static_cast<int64_t>(most) : -1}}}};
   return response.SendJson(200, Dump({{"model_alias", model->name},
                                       {"model_path", model->name},
                                       {"default_generation_settings", defaults},

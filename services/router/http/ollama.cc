@@ -36,7 +36,7 @@ absl::Status AnswerOllama(OllamaForm form, const HttpApi& api, HttpRequest& http
   }
   const std::string id = "ollama-" + api.runner.NewRequestId();
   const std::unique_ptr<ChatAnswer> answer = NewOllamaAnswer(form, request, model, id, response);
-  MOE_RETURN_IF_ERROR(RunChoices(api, call, id, request.chat.choices, *answer));
+  MOE_RETURN_IF_ERROR(RunChoices(api, response, id, request.chat.choices, *answer));
   return answer->Finish();
 }
 

@@ -25,7 +25,7 @@ absl::Status AnswerChatCompletions(const HttpApi& api, HttpRequest& http, Respon
   const std::unique_ptr<ChatAnswer> answer = request.stream.stream
                                                  ? NewChatStream(request, model, id, api.keep_alive, response)
                                                  : NewChatDocument(request, model, id, response);
-  const absl::Status status = RunChoices(api, call, id, request.choices, *answer);
+  const absl::Status status = RunChoices(api, response, id, request.choices, *answer);
   if (status.ok()) return answer->Finish();
   // Without a first byte the error is the reply's status.
   if (response.begun()) response.Write(absl::StrCat(SseError(status), kSseDone)).IgnoreError();

@@ -293,11 +293,11 @@ absl::Status AnswerCompletions(const HttpApi& api, HttpRequest& http, Response& 
   if (!request.stream.stream) {
     CompletionDocument document(api, request, model, response);
     if (request.echo) MOE_RETURN_IF_ERROR(document.Echo(call));
-    if (request.generates) MOE_RETURN_IF_ERROR(RunChoices(api, call, document.id(), request.choices, document));
+    if (request.generates) MOE_RETURN_IF_ERROR(RunChoices(api, response, document.id(), request.choices, document));
     return document.Finish();
   }
   CompletionStream stream(api, request, model, response);
-  const absl::Status status = RunChoices(api, call, stream.id(), request.choices, stream);
+  const absl::Status status = RunChoices(api, response, stream.id(), request.choices, stream);
   if (status.ok()) return stream.Finish();
   if (response.begun()) response.Write(absl::StrCat(SseError(status), kSseDone)).IgnoreError();
   return status;

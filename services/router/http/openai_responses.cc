@@ -253,7 +253,7 @@ absl::Status AnswerResponses(const HttpApi& api, HttpRequest& http, Response& re
   MOE_ASSIGN_OR_RETURN(const ChatRequest request, api.runner.ReadInTurn<ChatRequest>(read, call.bytes(), check));
   http.body = {};
   ResponsesAnswer answer(api, request, model, response);
-  const absl::Status status = RunChoices(api, call, answer.id(), request.choices, answer);
+  const absl::Status status = RunChoices(api, response, answer.id(), request.choices, answer);
   if (status.ok()) return answer.Finish();
   if (response.begun()) answer.Fail(status).IgnoreError();
   return status;

@@ -30,11 +30,17 @@ absl::Status Response::PushLocked(std::string piece) {
   return absl::OkStatus();
 }
 
+void Response::AddHeader(const std::string& name, std::string value) {
+  MutexLock lock(mutex_);
+  headers_[name] = std::move(value);
+}
+
 absl::Status Response::Send(int status, HttpHeaders headers, std::string body) {
   absl::Status pushed;
   {
     MutexLock lock(mutex_);
     begun_ = true;
+    headers.merge(headers_);
     head_ = ResponseHead{.status = status, .headers = std::move(headers), .length = body.size()};
     pushed = PushLocked(std::move(body));
     complete_ = true;
@@ -48,6 +54,7 @@ absl::Status Response::Begin(HttpHeaders headers, std::string idle, std::chrono:
     MutexLock lock(mutex_);
     if (!open_) return Gone();
     begun_ = true;
+    headers.merge(headers_);
     head_ = ResponseHead{.status = 200, .headers = std::move(headers)};
     idle_ = std::move(idle);
     idle_after_ = idle_after;

@@ -39,6 +39,9 @@ class Response {
   Response(const Response&) = delete;
   Response& operator=(const Response&) = delete;
 
+  // A header of the answer, beside those of Send or Begin. Without effect once the answer has begun.
+  void AddHeader(const std::string& name, std::string value);
+
   // The whole answer at once.
   absl::Status Send(int status, HttpHeaders headers, std::string body);
   absl::Status SendJson(int status, std::string body) {
@@ -88,6 +91,7 @@ class Response {
   mutable Mutex mutex_;
   SlowClients::Stream client_;
   const std::function<void()> wake_;
+  HttpHeaders headers_ ABSL_GUARDED_BY(mutex_);  // that were added
   std::optional<ResponseHead> head_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> pieces_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;    // of the pieces

@@ -53,6 +53,4 @@ OutputFormat FindOutputFormat(std::string_view family, std::string_view template
   return format;
 }
 
-bool PromptOpensReasoning(std::string_view prompt_end) { return Trimmed(prompt_end).ends_with("<think>"); }
-
 }  // namespace moestro::router

@@ -24,7 +24,4 @@ struct OutputFormat {  // immutable; one for each model
 OutputFormat FindOutputFormat(std::string_view family, std::string_view templates,
                               const std::vector<std::string>& special_tokens);
 
-// Whether a prompt that ends in this text has opened <think> for the answer. The last few tokens are enough.
-bool PromptOpensReasoning(std::string_view prompt_end);
-
 }  // namespace moestro::router

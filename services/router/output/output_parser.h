@@ -56,7 +56,7 @@ class OutputParser {
 };
 
 struct ParserOptions {
-  bool reasoning_open = false;  // the prompt ends inside <think>: PromptOpensReasoning()
+  bool reasoning_open = false;  // the prompt ends inside <think>: text::PromptOpensReasoning()
   bool parse_tools = false;     // false: calls are content, as after tool_choice "none"
   // JSON text of the array of tools, as in text::Chat. Formats that do not write arguments as JSON take their types
   // from it. Anything malformed in it counts as absent.

@@ -25,7 +25,7 @@ using PromptInput = std::variant<std::monostate, PlainText, TokenList, text::Cha
 
 struct GenerateInput {
   PromptInput prompt;
-  uint32_t max_tokens = 0;  // 0 = as many as the context and the server's default allow
+  uint32_t max_tokens = 0;  // 0 = DefaultMaxTokens (prepare.h)
   std::optional<float> temperature;
   std::optional<float> top_p;
   std::optional<int32_t> top_k;

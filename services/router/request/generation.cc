@@ -14,7 +14,7 @@ Generation::Generation(const GenerateJob& job, const RouterEnvironment& environm
       prefill_(call.prefill),
       sink_(sink),
       life_(environment, call, job.request_id, job.fingerprint,
-            static_cast<uint32_t>(job.prompt.size()) + job.max_tokens,
+            static_cast<uint32_t>(job.prompt.size()) + std::min(job.max_tokens, kAnswerPart),
             environment.policy.IsForPrefill(static_cast<uint32_t>(job.prompt.size())) ? AdmissionQueue::Kind::kLong
                                                                                       : AdmissionQueue::Kind::kShort),
       tokens_(job.prompt) {}

@@ -223,12 +223,17 @@ absl::StatusOr<int64_t> ContextFor(size_t needed, size_t tokens, const char* fie
 absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const ServedModel& model,
                                           const PrepareLimits& limits) {
   MOE_ASSIGN_OR_RETURN(const int64_t context, ContextFor(prompt + 1, prompt, "input", model, limits));
-  const int64_t wanted = asked == 0 ? limits.default_max_tokens : asked;
   const int64_t room = context - static_cast<int64_t>(prompt);
-  return static_cast<uint32_t>(std::min({wanted, room, limits.tenant.max_tokens.value_or(wanted)}));
+  const int64_t wanted = asked == 0 ? DefaultMaxTokens(model, limits) : asked;
+  const int64_t most = std::min(room, limits.tenant.max_tokens.value_or(room));
+  return static_cast<uint32_t>(wanted == 0 ? most : std::min(wanted, most));
 }
 
 }  // namespace
+
+uint32_t DefaultMaxTokens(const ServedModel& model, const PrepareLimits& limits) {
+  return limits.default_max_tokens > 0 ? limits.default_max_tokens : model.default_max_tokens;
+}
 
 absl::Status CheckRequestId(const std::string& id, const ServedModel& model) {
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kRequestIdBytes, "request_id", id.size()));

@@ -17,9 +17,12 @@
 namespace moestro::router {
 
 struct PrepareLimits {
-  uint32_t default_max_tokens = 1024;  // for requests that set none
-  access::TenantLimits tenant = {};    // of these, max_tokens and context
+  uint32_t default_max_tokens = 0;   // for requests that set none; 0 = what the checkpoint says
+  access::TenantLimits tenant = {};  // of these, max_tokens and context
 };
+
+// For requests that set none. 0 = as many as the context has room for.
+uint32_t DefaultMaxTokens(const ServedModel& model, const PrepareLimits& limits);
 
 // Called from time to time during work on a text. An error ends the work. Empty: never called.
 using CancelCheck = std::function<absl::Status()>;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
+#include "services/router/access/retry_after.h"
 
 namespace moestro::router {
 namespace {
@@ -20,6 +21,18 @@ bool IsCutOff(const absl::Status& status) {
 constexpr RequestClock::Duration kLongestPause = std::chrono::hours(1);
 // A deadline may pass between `check` and the next look at the clock.
 constexpr RequestClock::Duration kShortestPause = std::chrono::milliseconds(1);
+
+// The pool looks for memory every five seconds.
+constexpr std::chrono::seconds kRetryWithoutMemory(5);
+
+// The request fits the context that is announced, so decode's pool is smaller for now: the memory that it may grow into
+// is with others.
+absl::Status OutOfMemory(const absl::Status& refusal) {
+  return WithRetryAfter(
+      absl::UnavailableError(
+          absl::StrCat("decode has no memory for this prompt now, try again later: ", std::string(refusal.message()))),
+      kRetryWithoutMemory);
+}
 
 // When the first request in the queue asks decode for pages.
 class AskingPace {
@@ -83,6 +96,7 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
         if (call_.asking) call_.asking(waited);
         const absl::Status status = TryAcquire(request);
         if (status.ok()) break;
+        if (absl::IsInvalidArgument(status)) return OutOfMemory(status);
         if (!absl::IsResourceExhausted(status)) return Failed(Role::kDecode, status);
       }
       pause = std::min(pause, pace.next() - environment_.clock.Now());

@@ -68,13 +68,14 @@ class RequestLife {
   // How often a request in the line looks whether its client still waits, if nobody tells it. Its turn wakes it.
   static constexpr std::chrono::milliseconds kCheckInterval{250};
 
-  // `fingerprint`: of the weights that the request's tokens are for. `tokens`: how many it will use at most.
+  // `fingerprint`: of the weights that the request's tokens are for. `tokens`: as of AdmissionQueue::Request.
   RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id,
               std::string fingerprint, uint32_t tokens, AdmissionQueue::Kind kind);
   ~RequestLife() { ReleasePages(); }
 
   // Waits in the queue until decode grants pages for `tokens` and `max_tokens` more. RESOURCE_EXHAUSTED: the queue is
-  // full. INVALID_ARGUMENT: the pool could never hold that many. FAILED_PRECONDITION: decode serves other weights.
+  // full. UNAVAILABLE with a retry-after: the pool has no memory for that many now. FAILED_PRECONDITION: decode serves
+  // other weights.
   // `waiting` is called once if that does not succeed at once; its error ends the wait.
   absl::Status AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, const CacheUse& cache,
                             const std::function<absl::Status()>& waiting = nullptr);

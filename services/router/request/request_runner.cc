@@ -16,11 +16,12 @@ namespace {
 // Turns tokens into text for the client.
 class TextSink final : public GenerationSink {
  public:
-  TextSink(const GenerateJob& job, const ModelText& text, GenerateReplies& replies)
+  TextSink(const GenerateJob& job, const ModelText& text, GenerateReplies& replies, Tenant::TokenHold& hold)
       : job_(job),
         stream_(text.NewStream(job.keep_special_tokens)),
         stops_(job.stop, job.keep_stop_text),
-        replies_(replies) {}
+        replies_(replies),
+        hold_(hold) {}
 
   absl::Status OnWaiting() override { return replies_.Waiting(); }
   absl::Status OnAdmitted(const AdmissionNotice& notice) override {
@@ -28,6 +29,7 @@ class TextSink final : public GenerationSink {
   }
   absl::Status OnPrefill(const PrefillProgress& progress) override { return replies_.Prefill(progress); }
   absl::StatusOr<bool> OnToken(const Token& token) override {
+    hold_.SetUsed(static_cast<int64_t>(job_.prompt.size()) + ++generated_);
     MOE_RETURN_IF_ERROR(replies_.Tokens({token}, stops_.Push(stream_->Push(token.id))));
     return stops_.found().empty();
   }
@@ -44,6 +46,8 @@ class TextSink final : public GenerationSink {
   const std::unique_ptr<TextStream> stream_;
   StopMatcher stops_;
   GenerateReplies& replies_;
+  Tenant::TokenHold& hold_;
+  int64_t generated_ = 0;
 };
 
 void LogEnd(const std::string& request_id, const char* kind, const absl::Status& status,
@@ -111,11 +115,12 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
   }
   MOE_RETURN_IF_ERROR(Annotate(followed, constraint_field));
   MOE_ASSIGN_OR_RETURN(Tenant::TokenHold hold,
-                       call.tenant->TakeTokens(static_cast<int64_t>(job.prompt.size()) + job.max_tokens));
+                       call.tenant->TakeTokens(static_cast<int64_t>(job.prompt.size()), job.max_tokens));
+  replies.Bounded(job.max_tokens);
   job.cache_scope = call.tenant->CacheScope(job.cache_scope);
   LogInfo("[{}] generate for {}: {} prompt tokens, at most {} more", request_id, call.tenant->name(), job.prompt.size(),
           job.max_tokens);
-  TextSink sink(job, *model->text, replies);
+  TextSink sink(job, *model->text, replies, hold);
   {
     // Ends before the last reply: when the client reads that reply, the pages are already being returned.
     Generation generation(job, environment_, call, sink);
@@ -147,7 +152,7 @@ absl::Status RequestRunner::RunScore(Read<ScoreInput> read, const CallPeers& cal
                          MOE_ASSIGN_OR_RETURN(const ScoreInput input, read(*model));
                          return PrepareScore(input, *model, LimitsOf(*call.tenant), request_id, call.check);
                        }));
-  MOE_ASSIGN_OR_RETURN(Tenant::TokenHold hold, call.tenant->TakeTokens(static_cast<int64_t>(job.tokens.size())));
+  MOE_ASSIGN_OR_RETURN(Tenant::TokenHold hold, call.tenant->TakeTokens(static_cast<int64_t>(job.tokens.size()), 0));
   LogInfo("[{}] score for {}: {} tokens", request_id, call.tenant->name(), job.tokens.size());
   Scoring scoring(job, environment_, call, scores);
   const absl::Status status = scoring.Run();

@@ -27,6 +27,9 @@ namespace moestro::router {
 class GenerateReplies {
  public:
   virtual ~GenerateReplies() = default;
+  // Once, before all others: the request is read, and its answer has at most `max_tokens`. That is less than it asked
+  // for where the context, or what its key may have, has no room for more.
+  virtual void Bounded(uint32_t /*max_tokens*/) {}
   // Others are before this request: it waits in the line for pages. Any number of times; not at all if it need not
   // wait.
   virtual absl::Status Waiting() { return absl::OkStatus(); }
@@ -57,7 +60,7 @@ class RequestRunner {
     return running_.Abort(tenant.name(), request_id);
   }
 
-  uint32_t default_max_tokens() const { return limits_.default_max_tokens; }
+  uint32_t default_max_tokens(const ServedModel& model) const { return DefaultMaxTokens(model, limits_); }
   bool IsUp(Role role) const { return environment_.roles.IsUp(role); }
 
   // For fronts that read a request before they know what it wants. Where a constraint in it takes long, reads it a

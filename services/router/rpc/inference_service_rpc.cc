@@ -158,6 +158,7 @@ class RpcGenerateReplies final : public GenerateReplies {
  public:
   explicit RpcGenerateReplies(Replies<v1::GenerateResponse>& replies) : replies_(replies) {}
 
+  void Bounded(uint32_t max_tokens) override { max_tokens_ = max_tokens; }
   absl::Status Started(const std::string& request_id, uint32_t prompt_tokens, const AdmissionNotice& notice) override {
     v1::GenerateResponse reply;
     v1::GenerateResponse::Started& started = *reply.mutable_started();
@@ -166,6 +167,7 @@ class RpcGenerateReplies final : public GenerateReplies {
     started.set_cached_tokens(notice.cached_tokens);
     started.set_path(ToProto(notice.path));
     started.set_path_reason(notice.path_reason);
+    started.set_max_tokens(max_tokens_);
     return replies_.Push(std::move(reply));
   }
   absl::Status Prefill(const PrefillProgress& progress) override {
@@ -199,6 +201,7 @@ class RpcGenerateReplies final : public GenerateReplies {
 
  private:
   Replies<v1::GenerateResponse>& replies_;
+  uint32_t max_tokens_ = 0;
 };
 
 std::string_view Metadata(const grpc::ServerContext& context, const char* name) {
@@ -364,7 +367,8 @@ class InferenceService final : public grpc::Service {
     reply.set_default_top_k(model->default_top_k);
     reply.set_default_min_p(model->default_min_p);
     reply.set_default_repetition_penalty(model->default_repetition_penalty);
-    reply.set_default_max_tokens(runner_.default_max_tokens());
+    reply.set_sampling_source(model->sampling_source);
+    reply.set_default_max_tokens(runner_.default_max_tokens(*model));
     reply.set_bos_token(model->bos_token);
     reply.set_eos_token(model->eos_token);
     reply.set_chat_template(model->chat_template);

@@ -29,6 +29,8 @@ absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeResponse& reply
   model->default_top_k = reply.default_top_k();
   model->default_min_p = reply.default_min_p();
   model->default_repetition_penalty = reply.default_repetition_penalty() > 0 ? reply.default_repetition_penalty() : 1;
+  model->sampling_source = reply.sampling_source();
+  model->default_max_tokens = reply.default_max_tokens();
   model->bos_token = reply.bos_token();
   model->eos_token = reply.eos_token();
   model->chat_template = reply.chat_template();
@@ -126,6 +128,9 @@ bool WeightFollower::Describe() {
     return false;
   }
   LogInfo("model {} ({}), context {} tokens", reply.model_name(), reply.family(), reply.max_context_tokens());
+  LogInfo("sampling by default ({}): temperature {}, top-p {}, top-k {}, min-p {}, repetition penalty {}",
+          (*model)->sampling_source, (*model)->default_temperature, (*model)->default_top_p, (*model)->default_top_k,
+          (*model)->default_min_p, (*model)->default_repetition_penalty);
   board_.SetModel(*std::move(model));
   return true;
 }

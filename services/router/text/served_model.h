@@ -21,12 +21,14 @@ struct ServedModel {  // immutable once shared
   uint32_t vocab_size = 0;
   int64_t segment_bytes = 0;
   std::vector<int32_t> stop_ids;
-  float default_temperature = 0;
+  float default_temperature = 1;
   float default_top_p = 1;
   int32_t default_top_k = 0;
   float default_min_p = 0;
   float default_repetition_penalty = 1;
-  std::string bos_token;  // empty = it has none; the same of the next three
+  std::string sampling_source;      // of the five above, for people
+  uint32_t default_max_tokens = 0;  // of an answer, as the checkpoint has it; 0 = it has none
+  std::string bos_token;            // empty = it has none; the same of the next three
   std::string eos_token;
   std::string chat_template;      // Jinja
   std::string tool_use_template;  // of chats with tools, where the model has one of its own

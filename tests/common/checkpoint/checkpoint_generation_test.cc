@@ -19,7 +19,8 @@ TEST(GenerationDefaultsParse, NothingGiven) {
   EXPECT_EQ(defaults->min_p, 0);
   EXPECT_EQ(defaults->repetition_penalty, 1);
   EXPECT_EQ(defaults->top_k, 0);
-  EXPECT_FALSE(defaults->do_sample);
+  EXPECT_EQ(defaults->max_new_tokens, 0);
+  EXPECT_EQ(defaults->sampling_source, "nothing is published");
   EXPECT_EQ(defaults->bos, -1);
   EXPECT_THAT(defaults->stop_ids, IsEmpty());
   EXPECT_EQ(defaults->chat_template, "");
@@ -30,7 +31,7 @@ TEST(GenerationDefaultsParse, AllFilesTogether) {
   documents.config_json = R"({"bos_token_id":0,"eos_token_id":[5,7]})";
   documents.generation_config_json =
       R"({"bos_token_id":3,"eos_token_id":7,"temperature":0.6,"top_p":0.95,"top_k":20,"do_sample":true,)"
-      R"("min_p":0.05,"repetition_penalty":1.05})";
+      R"("min_p":0.05,"repetition_penalty":1.05,"max_new_tokens":2048,"max_length":20})";
   documents.tokenizer_json = R"({"added_tokens":[{"id":9,"content":"<eos>"},{"id":3,"content":"<bos>"}]})";
   documents.tokenizer_config_json =
       R"({"bos_token":"<bos>","eos_token":{"content":"<eos>","lstrip":false},"chat_template":"{{ x }}"})";
@@ -41,7 +42,8 @@ TEST(GenerationDefaultsParse, AllFilesTogether) {
   EXPECT_EQ(defaults->min_p, 0.05);
   EXPECT_EQ(defaults->repetition_penalty, 1.05);
   EXPECT_EQ(defaults->top_k, 20);
-  EXPECT_TRUE(defaults->do_sample);
+  EXPECT_EQ(defaults->max_new_tokens, 2048);
+  EXPECT_EQ(defaults->sampling_source, "generation_config.json");
   EXPECT_EQ(defaults->bos, 3);
   EXPECT_THAT(defaults->stop_ids, ElementsAre(5, 7, 9));
   EXPECT_EQ(defaults->bos_token, "<bos>");
@@ -121,6 +123,7 @@ TEST(GenerationDefaultsReject, GenerationConfig) {
   refuse(R"({"min_p":-1})", "min_p: -1 is out of range");
   refuse(R"({"repetition_penalty":0})", "repetition_penalty: 0 is out of range");
   refuse(R"({"top_k":-2})", "top_k: -2 is out of range");
+  refuse(R"({"max_new_tokens":-1})", "max_new_tokens: -1 is out of range");
   refuse(R"({"do_sample":1})", "do_sample: 1 is not true or false");
   refuse(R"({"eos_token_id":100})", "eos_token_id: 100 is out of range");
   refuse(R"({"eos_token_id":[1,100]})", "eos_token_id: 100 is not an id below vocab_size = 100");

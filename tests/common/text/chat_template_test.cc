@@ -189,6 +189,14 @@ TEST(ChatTemplateTest, ContentsArePartsWhereTheTemplateReadsParts) {
   EXPECT_EQ((*tools)->FindMessageForm({}).roles_of_parts, std::vector<std::string>{"tool"});
 }
 
+TEST(ChatTemplateTest, PromptsThatOpenReasoning) {
+  EXPECT_TRUE(PromptOpensReasoning("<｜Assistant｜><think>\n"));
+  EXPECT_TRUE(PromptOpensReasoning("<think>"));
+  EXPECT_FALSE(PromptOpensReasoning("<think>\n\n</think>\n\n"));
+  EXPECT_FALSE(PromptOpensReasoning("What is <think>?<｜Assistant｜>"));
+  EXPECT_FALSE(PromptOpensReasoning(""));
+}
+
 TEST(ChatTemplateTest, OneTemplateServesManyThreads) {
   const auto chat_template = ChatTemplate::Parse(ReadGolden("templates/qwen3.jinja"));
   ASSERT_TRUE(chat_template.ok());

@@ -236,7 +236,7 @@ TEST(GgufTexts, SettingsAreThoseOfTheKeys) {
   EXPECT_EQ(defaults.top_p, 0.95);
   EXPECT_EQ(defaults.min_p, 0.05);
   EXPECT_EQ(defaults.repetition_penalty, 1.5);
-  EXPECT_TRUE(defaults.do_sample);
+  EXPECT_EQ(defaults.sampling_source, "GGUF");
   EXPECT_EQ(json::parse(documents.tokenizer_config_json)["pad_token"], "<think>");
   EXPECT_EQ(json::parse(documents.tokenizer_json)["model"]["vocab"].count("[PAD259]"), 0);
 }
@@ -248,7 +248,7 @@ TEST(GgufTexts, EveryStopTokenStops) {
   metadata["tokenizer.ggml.eot_token_id"] = kUnused;
   metadata["tokenizer.ggml.eom_token_id"] = kThink;
   EXPECT_THAT(Defaults(Documents(metadata)).stop_ids, ElementsAre(kEnd, kThink, kUnused));
-  EXPECT_FALSE(Defaults(Documents(metadata)).do_sample);
+  EXPECT_EQ(Defaults(Documents(metadata)).sampling_source, "nothing is published");
 }
 
 TEST(GgufTexts, ReadsNamedTemplates) {

@@ -40,28 +40,65 @@ TEST_F(TenantTest, RequestsOfAMinuteAreBounded) {
 TEST_F(TenantTest, TokensThatWereNotUsedComeBack) {
   Tenant tenant = Make({.tokens_per_minute = 600, .burst_tokens = 1000});
   {
-    auto hold = tenant.TakeTokens(900);
+    auto hold = tenant.TakeTokens(900, 0);
     ASSERT_TRUE(hold.ok()) << hold.status();
-    const absl::Status refused = tenant.TakeTokens(200).status();
+    const absl::Status refused = tenant.TakeTokens(200, 0).status();
     EXPECT_TRUE(absl::IsResourceExhausted(refused));
     EXPECT_EQ(RetryAfterSeconds(refused), 10);
     EXPECT_EQ(tenant.metrics().refused_tokens.Value(), 1);
     hold->SetUsed(300);
   }
-  EXPECT_TRUE(tenant.TakeTokens(700).ok());  // comes back at once, unused
-  auto all = tenant.TakeTokens(700);
+  EXPECT_TRUE(tenant.TakeTokens(700, 0).ok());  // comes back at once, unused
+  auto all = tenant.TakeTokens(700, 0);
   ASSERT_TRUE(all.ok());
   all->SetUsed(700);
   const Tenant::TokenHold moved = *std::move(all);  // does not count twice
-  EXPECT_FALSE(tenant.TakeTokens(1).ok());
+  EXPECT_FALSE(tenant.TakeTokens(1, 0).ok());
 }
 
-TEST_F(TenantTest, WhatExceedsTheBurstNeverFits) {
+TEST_F(TenantTest, APromptThatExceedsTheBurstNeverFits) {
   Tenant tenant = Make({.tokens_per_minute = 600});
-  const absl::Status refused = tenant.TakeTokens(601).status();
+  const absl::Status refused = tenant.TakeTokens(601, 1).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused));
   EXPECT_EQ(RetryAfterSeconds(refused), std::nullopt);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("600 tokens at once"));
+  EXPECT_TRUE(tenant.TakeTokens(600, 1).ok());
+}
+
+// An answer that may fill the context does not reserve it: the key's other requests run meanwhile.
+TEST_F(TenantTest, OfALongAnswerAPartCountsAtATime) {
+  constexpr int64_t kContext = 131072;
+  Tenant tenant = Make({.tokens_per_minute = 60, .burst_tokens = 10000});
+  {
+    auto hold = tenant.TakeTokens(1000, kContext);
+    ASSERT_TRUE(hold.ok()) << hold.status();
+    int64_t left = 9000 - kAnswerPart;
+    EXPECT_TRUE(tenant.TakeTokens(left - kAnswerPart, kContext).ok());
+    EXPECT_FALSE(tenant.TakeTokens(left - kAnswerPart + 1, kContext).ok());
+    hold->SetUsed(1000 + kAnswerPart);
+    EXPECT_TRUE(tenant.TakeTokens(left, 0).ok());
+    hold->SetUsed(1001 + kAnswerPart);
+    left -= kAnswerPart;
+    EXPECT_TRUE(tenant.TakeTokens(left, 0).ok());
+    EXPECT_FALSE(tenant.TakeTokens(left + 1, 0).ok());
+  }
+  EXPECT_TRUE(tenant.TakeTokens(8999 - kAnswerPart, 0).ok()) << "what was not used came back";
+  EXPECT_FALSE(tenant.TakeTokens(9000 - kAnswerPart, 0).ok());
+}
+
+// No answer ends because its key has used up a minute's tokens. The key pays later.
+TEST_F(TenantTest, AKeyThatOwesTokensWaitsUntilTheyArePaid) {
+  Tenant tenant = Make({.tokens_per_minute = 60, .burst_tokens = 100});
+  {
+    auto hold = tenant.TakeTokens(10, 131072);
+    ASSERT_TRUE(hold.ok()) << "a burst below the context, and below a part of an answer: " << hold.status();
+    for (int64_t used = 10; used <= 5000; ++used) hold->SetUsed(used);
+  }
+  const absl::Status refused = tenant.TakeTokens(50, 0).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(RetryAfterSeconds(refused), 4950);
+  clock_.Advance(std::chrono::seconds(4950));
+  EXPECT_TRUE(tenant.TakeTokens(50, 0).ok());
 }
 
 TEST_F(TenantTest, NewSettingsKeepWhatIsUsedUp) {
@@ -98,7 +135,7 @@ TEST_F(TenantTest, SharedScopesAreThoseOfAllWhoShare) {
 TEST_F(TenantTest, WithoutKeysNothingIsLimitedOrChanged) {
   Tenant anonymous("anonymous", registry_);
   for (int i = 0; i < 1000; ++i) EXPECT_TRUE(anonymous.TakeRequest().ok());
-  EXPECT_TRUE(anonymous.TakeTokens(int64_t{1} << 40).ok());
+  EXPECT_TRUE(anonymous.TakeTokens(int64_t{1} << 40, 1).ok());
   EXPECT_EQ(anonymous.CacheScope("mine"), "mine");
 }
 

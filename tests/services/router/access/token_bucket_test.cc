@@ -43,6 +43,15 @@ TEST(TokenBucketTest, WhatIsPutBackCanBeTaken) {
   EXPECT_TRUE(bucket.Take(1, kStart));
 }
 
+TEST(TokenBucketTest, OwesWhatIsTakenBeyondWhatItHolds) {
+  TokenBucket bucket({.per_minute = 60, .burst = 10}, kStart);
+  bucket.Charge(25, kStart);
+  EXPECT_EQ(bucket.Take(10, kStart), seconds(25));
+  bucket.PutBack(5, kStart);
+  EXPECT_EQ(bucket.Take(1, kStart + seconds(5)), seconds(6));
+  EXPECT_FALSE(bucket.Take(10, kStart + seconds(20)));
+}
+
 TEST(TokenBucketTest, NewLimitsKeepWhatIsUsedUp) {
   TokenBucket bucket({.per_minute = 60, .burst = 10}, kStart);
   EXPECT_FALSE(bucket.Take(9, kStart));

@@ -228,6 +228,19 @@ TEST_F(AdmissionQueueTest, WhatWasNotUsedIsCredited) {
   EXPECT_NEAR(served["a"], 50, 1);
 }
 
+// A request counts with a part of its answer only, so what it generates beyond counts as it comes.
+TEST_F(AdmissionQueueTest, WhatALongAnswerUsesCounts) {
+  AdmissionQueue queue(1000);
+  Waiter running(queue, a_, 100);
+  ASSERT_TRUE(running.IsFirst());
+  running.Admit();
+  for (uint32_t used = 100; used <= 100 + 3 * kAnswerPart; ++used) running.request.SetUsed(used);
+  auto waiters = Flood(queue, a_, 100, 128);
+  for (auto& waiter : Flood(queue, b_, 100, 128)) waiters.push_back(std::move(waiter));
+  const std::string order = AdmitAll(waiters);
+  EXPECT_NEAR(static_cast<double>(order.find('a')), 3.0 * kAnswerPart / 128, 2);
+}
+
 TEST_F(AdmissionQueueTest, NobodySavesUpForAFlood) {
   AdmissionQueue queue(1000);
   {

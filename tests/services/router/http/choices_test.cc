@@ -26,6 +26,17 @@ class ChoicesTest : public RouterRpcTest {
     std::atomic<int> waits{0};
   };
 
+  // Sends a document at the end.
+  struct Reader final : Answer {
+    explicit Reader(Response& response) : response(response) {}
+    absl::Status Waiting() override { return absl::OkStatus(); }
+    absl::Status Started(size_t, uint32_t, const AdmissionNotice&) override { return absl::OkStatus(); }
+    absl::Status Prefill(size_t, const PrefillProgress&) override { return absl::OkStatus(); }
+    absl::Status Tokens(size_t, const std::vector<Token>&, const std::string&) override { return absl::OkStatus(); }
+    absl::Status Finished(size_t, const RequestSummary&) override { return response.SendJson(200, "{}"); }
+    Response& response;
+  };
+
   // Counts how often it was asked.
   class CountingClock final : public RequestClock {
    public:
@@ -62,7 +73,7 @@ TEST_F(ChoicesTest, WhoWaitsTenSecondsForARoleIsTold) {
   Client client;
   GenerateInput input;
   input.prompt = TokenList{'x', 'y'};
-  std::thread request([&] { EXPECT_EQ(RunChoices(api_, response.call(), "id", {input}, client).message(), "told"); });
+  std::thread request([&] { EXPECT_EQ(RunChoices(api_, response, "id", {input}, client).message(), "told"); });
   EXPECT_TRUE(Eventually([&] { return clients_clock_.asked > 0; }));
   clients_clock_.seconds = std::chrono::seconds(1009);
   const int before = clients_clock_.asked;
@@ -72,6 +83,25 @@ TEST_F(ChoicesTest, WhoWaitsTenSecondsForARoleIsTold) {
   EXPECT_TRUE(Eventually([&] { return client.waits > 0; }));
   response.Close();
   request.join();
+}
+
+TEST_F(ChoicesTest, AnAnswerThatIsCutShortSaysSo) {
+  const auto header = [&](uint32_t asked) -> std::string {
+    Response response(
+        slow_clients_, [] {}, [] {});
+    response.call().SetTenant(*access_.Identify({}));
+    Reader reader(response);
+    GenerateInput input;
+    input.prompt = TokenList(990, 'x');
+    input.max_tokens = asked;
+    EXPECT_EQ(RunChoices(api_, response, "id", {input}, reader), absl::OkStatus());
+    const HttpHeaders headers = response.Take().head->headers;
+    EXPECT_EQ(headers.at("Content-Type"), "application/json");
+    return headers.contains(kMaxTokensHeader) ? headers.at(kMaxTokensHeader) : "none";
+  };
+  EXPECT_EQ(header(11), "10");
+  EXPECT_EQ(header(10), "none");
+  EXPECT_EQ(header(0), "none") << "it asked for no length";
 }
 
 }  // namespace

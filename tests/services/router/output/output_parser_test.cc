@@ -282,13 +282,5 @@ TEST(OutputFormatTest, MarkersAreNoControlText) {
   EXPECT_EQ(text("a<|end|"), "a<|end|");
 }
 
-TEST(OutputFormatTest, PromptsThatOpenReasoning) {
-  EXPECT_TRUE(PromptOpensReasoning("<｜Assistant｜><think>\n"));
-  EXPECT_TRUE(PromptOpensReasoning("<think>"));
-  EXPECT_FALSE(PromptOpensReasoning("<think>\n\n</think>\n\n"));
-  EXPECT_FALSE(PromptOpensReasoning("What is <think>?<｜Assistant｜>"));
-  EXPECT_FALSE(PromptOpensReasoning(""));
-}
-
 }  // namespace
 }  // namespace moestro::router

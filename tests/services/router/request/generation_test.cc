@@ -5,6 +5,7 @@
 #include <list>
 #include <tuple>
 
+#include "services/router/access/retry_after.h"
 #include "tests/services/router/request/generation_fixture.h"
 
 namespace moestro::router {
@@ -337,10 +338,14 @@ TEST(GenerationTest, CancelledWhileQueued) {
   EXPECT_EQ(node.queue.size(), 0u);
 }
 
-TEST(GenerationTest, NeverFittingGoesToTheClient) {
+// The prompt fits what is announced, so it is not at fault.
+TEST(GenerationTest, AsksTheClientToComeBackWhereThePoolHasLostMemory) {
   FakeNode node;
   node.capacity = 5;
-  EXPECT_TRUE(absl::IsInvalidArgument(RunJob(node, Job()).status));
+  const absl::Status status = RunJob(node, Job()).status;
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_EQ(RetryAfterSeconds(status), 5);
+  EXPECT_TRUE(node.roles.IsUp(Role::kDecode));
 }
 
 TEST(GenerationTest, OtherWeightsInDecodeAreAnErrorAtOnce) {

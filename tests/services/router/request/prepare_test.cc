@@ -154,7 +154,23 @@ TEST(PrepareTest, TheModelsOwnTemperatureMayBeHigherThanAClients) {
   EXPECT_TRUE(absl::IsInvalidArgument(PrepareGenerate(input, model, {}, "id", /*seed=*/99).status()));
 }
 
-TEST(PrepareTest, NoMaxTokensMeansWhatTheContextLeaves) { EXPECT_EQ(Prepare(Prompt(), 1024)->max_tokens, 18u); }
+TEST(PrepareTest, NoMaxTokensMeansTheOperatorsOrTheCheckpointsOrWhatTheContextLeaves) {
+  ServedModel model = Model();
+  PrepareLimits limits;
+  const auto most = [&] { return PrepareGenerate(Prompt(), model, limits, "id", /*seed=*/99)->max_tokens; };
+  EXPECT_EQ(DefaultMaxTokens(model, limits), 0u);
+  EXPECT_EQ(most(), 18u);
+  limits.tenant.max_tokens = 11;
+  EXPECT_EQ(most(), 11u);
+  model.default_max_tokens = 9;
+  EXPECT_EQ(DefaultMaxTokens(model, limits), 9u);
+  EXPECT_EQ(most(), 9u);
+  limits.default_max_tokens = 10;
+  EXPECT_EQ(most(), 10u);
+  model.default_max_tokens = 0;
+  limits = {.default_max_tokens = 1024};
+  EXPECT_EQ(most(), 18u);
+}
 
 TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
   const float nan = std::numeric_limits<float>::quiet_NaN();

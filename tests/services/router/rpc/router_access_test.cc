@@ -40,11 +40,13 @@ class RouterAccessTest : private Keys, public RouterRpcTest {
     grpc::Status status;
     std::string retry_after;
   };
-  Outcome Ask(const std::string& name, const std::string& value, uint32_t max_tokens = 2) {
+  Outcome Ask(const std::string& name, const std::string& value, int prompt = 2) {
+    v1::GenerateRequest request = Request(2);
+    while (request.token_ids().ids_size() < prompt) request.mutable_token_ids()->add_ids('x');
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kHang);
     if (!name.empty()) context.AddMetadata(name, value);
-    const auto reader = over_tcp_->Generate(&context, Request(max_tokens));
+    const auto reader = over_tcp_->Generate(&context, request);
     v1::GenerateResponse reply;
     while (reader->Read(&reply)) {
     }
@@ -90,10 +92,10 @@ TEST_F(RouterAccessTest, NothingIsParsedWithoutAKey) {
 
 TEST_F(RouterAccessTest, RefusalsSayWhenToComeBack) {
   decode_.expected_scope = (*access_.Identify({.authorization = {}, .api_key = alice_key()}))->CacheScope("");
-  Outcome outcome = Ask("x-api-key", alice_key(), 39);
+  Outcome outcome = Ask("x-api-key", alice_key(), 41);
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(outcome.status.error_message(), HasSubstr("key 'alice'"));
-  EXPECT_EQ(outcome.retry_after, "");  // more than the key may ever reserve
+  EXPECT_EQ(outcome.retry_after, "");  // more than the key may ever use at once
   EXPECT_TRUE(Ask("x-api-key", alice_key(), 30).status.ok());
   outcome = Ask("x-api-key", alice_key());
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);

@@ -155,6 +155,19 @@ TEST_F(RouterRpcTest, TheLastReplyComesWhenTheRequestIsCountedAndItsNameFree) {
   EXPECT_EQ(finished, 1);
 }
 
+TEST_F(RouterRpcTest, TellsHowLongTheAnswerMayBecome) {
+  for (const auto& [asked, most] : {std::pair(5u, 5u), std::pair(5000u, 998u)}) {
+    grpc::ClientContext context;
+    const auto reader = client_->Generate(&context, Request(asked));
+    v1::GenerateResponse reply;
+    ASSERT_TRUE(reader->Read(&reply));
+    EXPECT_EQ(reply.started().max_tokens(), most);
+    context.TryCancel();
+    reader->Finish();
+  }
+  EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
+}
+
 // It does not wait for the role that computes.
 TEST_F(RouterRpcTest, AbortsARequestWhoseRoleHangs) {
   for (std::atomic<bool>* hang : {&pool_.prefill_hangs, &pool_.decode_hangs}) {
@@ -264,7 +277,7 @@ TEST_F(RouterRpcTest, ScoresTokenizesAndDescribes) {
   EXPECT_EQ(model.default_temperature(), 0.5f);
   EXPECT_EQ(model.default_top_p(), 0.75f);
   EXPECT_EQ(model.default_top_k(), 7);
-  EXPECT_EQ(model.default_max_tokens(), 1024u);
+  EXPECT_EQ(model.default_max_tokens(), 0u);
   EXPECT_EQ(model.bos_token(), "<|bos|>");
   EXPECT_EQ(model.eos_token(), "<|end|>");
   EXPECT_EQ(model.chat_template(), "a template");
