@@ -174,6 +174,7 @@ void DecodeLoop::Loop() {
       continue;
     }
     lock.unlock();
+    NotePlaces(batch);
     absl::Status status = step_runner_.Run(batch);
     lock.lock();
     if (status.ok()) continue;
@@ -248,6 +249,13 @@ Batch DecodeLoop::MakeRoom() {
     if (room.made) batch.push_back(sequence);
   }
   return batch;
+}
+
+void DecodeLoop::NotePlaces(const Batch& batch) {
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& sequence : batch) {
+    if (!sequence->stream->waited()) sequence->stream->NotePlace(now - sequence->arrived);
+  }
 }
 
 // A lease without a sequence learns of it when it is started.

@@ -74,6 +74,8 @@ class DecodeLoop {
   void ReturnDevice();
   void Admit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Batch MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of those whose first step this is.
+  static void NotePlaces(const Batch& batch);
   void EndPreempted(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,8 @@
 
 namespace moestro::decode {
 namespace {
+
+using std::chrono_literals::operator""s;
 
 // How long a handler waits for a token before it checks whether its caller is still there.
 constexpr std::chrono::milliseconds kCancelPoll(20);
@@ -156,12 +159,14 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeRpc::Begin(grpc::ServerContex
 }
 
 absl::Status DecodeRpc::Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens, int64_t& sent) {
-  while (true) {
+  for (bool is_first = true;;) {
     MOE_RETURN_IF_ERROR(CallStatus(context));
     const std::optional<TokenStream::Event> event = tokens.Next(kCancelPoll);
     if (!event) continue;
     if (const auto* error = std::get_if<absl::Status>(&*event)) return *error;
-    if (!stream.Write(ToReply(*event))) return absl::CancelledError("the caller went away");
+    v1::SessionResponse reply = ToReply(*event);
+    if (std::exchange(is_first, false)) reply.set_waited_seconds(tokens.waited().value_or(0s).count());
+    if (!stream.Write(reply)) return absl::CancelledError("the caller went away");
     if (std::holds_alternative<Token>(*event)) ++sent;
     if (std::holds_alternative<FinishReason>(*event)) return absl::OkStatus();
   }

@@ -35,6 +35,7 @@ struct Sequence {
   int64_t valid = 0;          // tokens whose KV is complete
   int64_t prompt_tokens = 0;  // computed here, with progress reported; 0: prefill computed them
   std::shared_ptr<TokenStream> stream = std::make_shared<TokenStream>();
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   bool ended = false;
   std::unique_ptr<MaskFinder::Search> mask = nullptr;  // of the next token; null: not looked for yet
   bool masks_are_dear = false;                         // see MaskFinder::Find

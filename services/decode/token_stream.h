@@ -24,6 +24,17 @@ class TokenStream {
     changed_.notify_all();
   }
 
+  // The first step that takes the sequence along begins, `waited` after Start or Prompt. Before all events but an end.
+  void NotePlace(std::chrono::duration<double> waited) {
+    MutexLock lock(mutex_);
+    waited_ = waited;
+  }
+  // Nullopt: it has no place yet.
+  std::optional<std::chrono::duration<double>> waited() const {
+    MutexLock lock(mutex_);
+    return waited_;
+  }
+
   // Returns the next event, or nullopt if none arrives within `timeout`.
   std::optional<Event> Next(std::chrono::milliseconds timeout) {
     MutexLock lock(mutex_);
@@ -40,9 +51,10 @@ class TokenStream {
   bool cancelled() const { return cancelled_; }
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Condition changed_;
   std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
+  std::optional<std::chrono::duration<double>> waited_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> cancelled_{false};
 };
 

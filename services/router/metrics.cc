@@ -53,10 +53,12 @@ RouterMetrics::RouterMetrics(MetricsRegistry& registry)
                                                 "Time between two tokens of a request", InterTokenBuckets())),
       request_seconds(registry.AddHistogram("moestro_request_seconds", "From arrival to the end of the request",
                                             RequestSecondsBuckets())),
-      queue_seconds(registry.AddHistogram("moestro_request_queue_seconds", "From arrival until KV pages were granted",
-                                          RequestSecondsBuckets())),
+      queue_seconds(registry.AddHistogram(
+          "moestro_request_queue_seconds",
+          "From arrival until KV pages were granted, and from then on for a place in decode's batch",
+          RequestSecondsBuckets())),
       prefill_seconds(registry.AddHistogram("moestro_request_prefill_seconds",
-                                            "From the first KV pages to the first token", RequestSecondsBuckets())),
+                                            "From the end of these waits to the first token", RequestSecondsBuckets())),
       decode_seconds(registry.AddHistogram("moestro_request_decode_seconds", "From the first token to the last",
                                            RequestSecondsBuckets())),
       request_prompt_tokens(
@@ -102,6 +104,7 @@ void RouterMetrics::CountRequest(RequestKind kind, const absl::Status& status, c
   (found != outcomes.end() ? found : outcomes.find("internal"))->second->Increment();
   if (!status.ok()) return;
   request_seconds.Observe(summary.total_seconds);
+  queue_seconds.Observe(summary.queue_seconds);
   request_prompt_tokens.Observe(summary.prompt_tokens);
   if (kind == RequestKind::kScore) return;
   request_generation_tokens.Observe(summary.completion_tokens);

@@ -23,7 +23,7 @@ struct RouterMetrics {
   void CountRequest(RequestKind kind, const absl::Status& status, const RequestSummary& summary);
   // Generations that were admitted, by their first path.
   prometheus::Counter& Admitted(PrefillPath path) { return *admitted_[static_cast<size_t>(path)]; }
-  // Time to the first token, without waiting for pages, over what was predicted.
+  // Time to the first token, without waiting for pages or a place, over what was predicted.
   prometheus::Histogram& PredictionRatio(PromptWay way) { return *prediction_ratio_[static_cast<size_t>(way)]; }
   // What predictions are multiplied with.
   prometheus::Gauge& PredictionCorrection(PromptWay way) { return *prediction_correction_[static_cast<size_t>(way)]; }

@@ -46,6 +46,7 @@ struct NodeLoad {
 // Seconds to the first token, by way; nullopt: not known, or the prompt cannot go this way.
 struct PathForecast {
   std::array<std::optional<double>, kPromptWays.size()> seconds{};
+  double place_seconds = 0;  // of the chunked way, for a place in decode's batch
   // The same of the prompt by itself: beside one decoding sequence if decode is in use, with nothing else before it.
   std::array<std::optional<double>, kPromptWays.size()> for_client{};
 

@@ -13,8 +13,10 @@ PathPolicy::Work::~Work() {
   MutexLock lock(policy_->mutex_);
   if (!attempt_->decoding) {
     policy_->LeavePrefill(attempt_);
-  } else if (--policy_->decoding_ == 0) {
-    policy_->decode_ended_at_ = policy_->clock_.Now();
+  } else {
+    const RequestClock::TimePoint now = policy_->clock_.Now();
+    policy_->decoding_.Leave(attempt_->has_place, now);
+    if (policy_->decoding_.size() == 0) policy_->decode_ended_at_ = now;
   }
   policy_->attempts_.erase(attempt_);
 }
@@ -23,7 +25,13 @@ void PathPolicy::Work::BeginDecode() {
   MutexLock lock(policy_->mutex_);
   policy_->LeavePrefill(attempt_);
   attempt_->decoding = true;
-  ++policy_->decoding_;
+  policy_->decoding_.Enter(policy_->clock_.Now());
+}
+
+void PathPolicy::Work::NotePlace(double waited_seconds) {
+  MutexLock lock(policy_->mutex_);
+  attempt_->has_place = true;
+  attempt_->begun += std::chrono::duration_cast<RequestClock::Duration>(std::chrono::duration<double>(waited_seconds));
 }
 
 std::optional<double> PathPolicy::Work::NoteFirstToken(bool counts) {
@@ -47,10 +55,11 @@ PathPolicy::Decision PathPolicy::Choose(uint32_t new_tokens, bool prefill_up, ui
   if (choice.way) {
     attempt.predicted = forecast.of(*choice.way);
     if (attempt.predicted) costs_.NoteChoice(*choice.way);
+    if (attempt.predicted && attempt.decoding) *attempt.predicted -= forecast.place_seconds;
   }
   if (attempt.decoding) {
     attempt.pending_tokens = new_tokens;
-    ++decoding_;
+    decoding_.Enter(clock_.Now());
   } else if (attempt.predicted) {
     attempt.own_seconds = *attempt.predicted - PrefillBusySeconds();
   }
@@ -61,6 +70,11 @@ PathPolicy::Decision PathPolicy::Choose(uint32_t new_tokens, bool prefill_up, ui
 bool PathPolicy::DecodeIsIdle() const {
   MutexLock lock(mutex_);
   return router::DecodeIsIdle(settings_, Load());
+}
+
+void PathPolicy::SetPlaces(uint32_t places) {
+  MutexLock lock(mutex_);
+  decoding_.SetPlaces(places, clock_.Now());
 }
 
 void PathPolicy::SetCosts(Role role, const std::vector<PromptCost>& costs) {
@@ -74,8 +88,8 @@ double PathPolicy::correction(PromptWay way) const {
 }
 
 NodeLoad PathPolicy::Load() const {
-  NodeLoad load{.decoding = decoding_,
-                .prefilling = static_cast<uint32_t>(attempts_.size()) - decoding_,
+  NodeLoad load{.decoding = decoding_.size(),
+                .prefilling = static_cast<uint32_t>(attempts_.size()) - decoding_.size(),
                 .decode_idle = std::nullopt};
   if (decode_ended_at_) load.decode_idle = clock_.Now() - *decode_ended_at_;
   return load;
@@ -88,11 +102,16 @@ PathForecast PathPolicy::Forecast(const NodeLoad& load, const CostBook::Prompt& 
     forecast.seconds[static_cast<size_t>(way)] = seconds;
     forecast.for_client[static_cast<size_t>(way)] = for_client;
   };
-  const CostBook::Prompt beside_others{TokensInDecode(prompt.new_tokens), prompt.cached_tokens};
-  std::optional<double> chunked =
-      costs_.Seconds(PromptWay::kChunked, beside_others, load.prefilling == 0, load.decoding);
+  forecast.place_seconds = decoding_.WaitSeconds(clock_.Now());
+  // Who waits for a place finds the prompts of the others done.
+  const bool shares = forecast.place_seconds == 0;
+  const CostBook::Prompt beside_others{shares ? TokensInDecode(prompt.new_tokens) : prompt.new_tokens,
+                                       prompt.cached_tokens};
+  const uint32_t decoding = shares ? load.decoding : decoding_.places() - 1;
+  std::optional<double> chunked = costs_.Seconds(PromptWay::kChunked, beside_others, load.prefilling == 0, decoding);
   // Longer than all that is known, with the others' tokens: then without.
-  if (!chunked) chunked = costs_.Seconds(PromptWay::kChunked, prompt, load.prefilling == 0, load.decoding);
+  if (!chunked) chunked = costs_.Seconds(PromptWay::kChunked, prompt, load.prefilling == 0, decoding);
+  if (chunked) *chunked += forecast.place_seconds;
   set(PromptWay::kChunked, chunked, costs_.Seconds(PromptWay::kChunked, prompt, idle, idle ? 0 : 1));
   const double busy = PrefillBusySeconds();
   const auto in_prefill = [&](PromptWay way, bool alone) {

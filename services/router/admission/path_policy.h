@@ -10,6 +10,7 @@
 #include "services/router/admission/choose_path.h"
 #include "services/router/admission/clock.h"
 #include "services/router/admission/cost_book.h"
+#include "services/router/admission/place_line.h"
 
 namespace moestro::router {
 
@@ -22,8 +23,9 @@ class PathPolicy {
   // An attempt at a generation.
   struct Attempt {
     bool decoding = false;
+    bool has_place = false;                // in decode's batch
     std::optional<PromptWay> way = {};     // nullopt: prefill's own choice
-    std::optional<double> predicted = {};  // seconds to the first token
+    std::optional<double> predicted = {};  // seconds to the first token, without waiting for a place
     double own_seconds = 0;                // in prefill: of these, its own; 0: not known
     uint32_t pending_tokens = 0;           // of its prompt, that decode still computes
     RequestClock::TimePoint begun = {};
@@ -37,6 +39,8 @@ class PathPolicy {
     Work(Work&& other) noexcept;
     Work& operator=(Work&&) = delete;
     ~Work();
+    // Decode's batch has taken the attempt along, `waited_seconds` after it came to decode.
+    void NotePlace(double waited_seconds);
     // The first token is there: the prompt is done. Returns how long that took in terms of the prediction; nullopt:
     // there was none, or `counts` is false, because something else was in the way. Later calls give nullopt.
     std::optional<double> NoteFirstToken(bool counts);
@@ -66,6 +70,8 @@ class PathPolicy {
 
   bool DecodeIsIdle() const;
 
+  // How many sequences decode computes at once; 0, as at first: not known.
+  void SetPlaces(uint32_t places);
   // What the role says prompts take; empty: it has gone.
   void SetCosts(Role role, const std::vector<PromptCost>& costs);
   // For metrics: what predictions of this way are multiplied with.
@@ -87,8 +93,8 @@ class PathPolicy {
   mutable Mutex mutex_;
   CostBook costs_ ABSL_GUARDED_BY(mutex_);
   Attempts attempts_ ABSL_GUARDED_BY(mutex_);  // in order of their choice, which is prefill's order
-  uint32_t decoding_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<RequestClock::TimePoint> decode_ended_at_ ABSL_GUARDED_BY(mutex_);  // when `decoding_` last became 0
+  PlaceLine decoding_ ABSL_GUARDED_BY(mutex_);
+  std::optional<RequestClock::TimePoint> decode_ended_at_ ABSL_GUARDED_BY(mutex_);  // when the last one left decode
   RequestClock::TimePoint prefill_free_at_ ABSL_GUARDED_BY(mutex_);                 // when a prompt last left it
 };
 

@@ -6,7 +6,7 @@
 namespace moestro::router {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array<std::pair<BatchStatus, const char*>, 7> kStatusWords = {{{BatchStatus::kValidating, "validating"},
                                                                               {BatchStatus::kInProgress, "in_progress"},
@@ -26,14 +26,14 @@ constexpr std::array<std::pair<const char*, int64_t BatchRecord::*>, 7> kTimes =
      {"cancelling_at", &BatchRecord::cancelling_at},
      {"cancelled_at", &BatchRecord::cancelled_at}}};
 
-Json TextOrNull(bool is_there, const std::string& text) { return is_there ? Json(text) : Json(); }
+OrderedJson TextOrNull(bool is_there, const std::string& text) { return is_there ? OrderedJson(text) : OrderedJson(); }
 
-Json ErrorsToJson(const std::vector<batch::LineError>& errors) {
+OrderedJson ErrorsToJson(const std::vector<batch::LineError>& errors) {
   if (errors.empty()) return nullptr;
-  Json data = Json::array();
+  OrderedJson data = OrderedJson::array();
   for (const batch::LineError& error : errors) {
     data.push_back({{"code", error.code},
-                    {"line", error.line == 0 ? Json() : Json(error.line)},
+                    {"line", error.line == 0 ? OrderedJson() : OrderedJson(error.line)},
                     {"message", error.message},
                     {"param", TextOrNull(!error.param.empty(), error.param)}});
   }
@@ -41,33 +41,33 @@ Json ErrorsToJson(const std::vector<batch::LineError>& errors) {
 }
 
 // A text field; empty if it is absent or null.
-std::string Text(const Json& json, const char* key) {
+std::string Text(const OrderedJson& json, const char* key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 template <typename Number>
-Number NumberAt(const Json& json, const char* key) {
+Number NumberAt(const OrderedJson& json, const char* key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_number_integer() ? found->get<Number>() : Number{0};
 }
 
 }  // namespace
 
-Json BatchRecord::ToJson() const {
-  Json json = {{"id", id},
-               {"object", "batch"},
-               {"endpoint", endpoint},
-               {"errors", ErrorsToJson(errors)},
-               {"input_file_id", input_file},
-               {"completion_window", "24h"},
-               {"status", nullptr},
-               {"output_file_id", TextOrNull(has_output, output_file)},
-               {"error_file_id", TextOrNull(has_errors, error_file)}};
+OrderedJson BatchRecord::ToJson() const {
+  OrderedJson json = {{"id", id},
+                      {"object", "batch"},
+                      {"endpoint", endpoint},
+                      {"errors", ErrorsToJson(errors)},
+                      {"input_file_id", input_file},
+                      {"completion_window", "24h"},
+                      {"status", nullptr},
+                      {"output_file_id", TextOrNull(has_output, output_file)},
+                      {"error_file_id", TextOrNull(has_errors, error_file)}};
   for (const auto& [word_status, word] : kStatusWords) {
     if (word_status == status) json["status"] = word;
   }
-  for (const auto& [name, time] : kTimes) json[name] = this->*time == 0 ? Json() : Json(this->*time);
+  for (const auto& [name, time] : kTimes) json[name] = this->*time == 0 ? OrderedJson() : OrderedJson(this->*time);
   json["expires_at"] = nullptr;
   json["expired_at"] = nullptr;
   json["request_counts"] = {{"total", total}, {"completed", completed}, {"failed", failed}};
@@ -75,16 +75,16 @@ Json BatchRecord::ToJson() const {
   return json;
 }
 
-Json BatchRecord::ToRecord() const {
+OrderedJson BatchRecord::ToRecord() const {
   return {{"tenant", tenant}, {"output_file", output_file}, {"error_file", error_file}, {"batch", ToJson()}};
 }
 
-BatchRecord BatchRecord::FromRecord(const Json& record) {
+BatchRecord BatchRecord::FromRecord(const OrderedJson& record) {
   BatchRecord batch;
   batch.tenant = Text(record, "tenant");
   batch.output_file = Text(record, "output_file");
   batch.error_file = Text(record, "error_file");
-  const Json json = record.value("batch", Json::object());
+  const OrderedJson json = record.value("batch", OrderedJson::object());
   batch.id = Text(json, "id");
   batch.endpoint = Text(json, "endpoint");
   batch.input_file = Text(json, "input_file_id");
@@ -94,14 +94,14 @@ BatchRecord BatchRecord::FromRecord(const Json& record) {
     if (Text(json, "status") == word) batch.status = word_status;
   }
   for (const auto& [name, time] : kTimes) batch.*time = NumberAt<int64_t>(json, name);
-  const Json counts = json.value("request_counts", Json::object());
+  const OrderedJson counts = json.value("request_counts", OrderedJson::object());
   batch.total = NumberAt<size_t>(counts, "total");
   batch.completed = NumberAt<size_t>(counts, "completed");
   batch.failed = NumberAt<size_t>(counts, "failed");
-  batch.metadata = json.value("metadata", Json());
-  const Json errors = json.value("errors", Json());
+  batch.metadata = json.value("metadata", OrderedJson());
+  const OrderedJson errors = json.value("errors", OrderedJson());
   if (!errors.is_object()) return batch;
-  for (const Json& error : errors.value("data", Json::array())) {
+  for (const OrderedJson& error : errors.value("data", OrderedJson::array())) {
     batch.errors.push_back({.line = NumberAt<size_t>(error, "line"),
                             .code = Text(error, "code"),
                             .param = Text(error, "param"),

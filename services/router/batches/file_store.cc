@@ -14,9 +14,9 @@
 namespace moestro::router {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-StoredFile FromJson(const std::string& id, const Json& json) {
+StoredFile FromJson(const std::string& id, const OrderedJson& json) {
   return {.id = id,
           .tenant = json.value("tenant", ""),
           .name = json.value("filename", ""),
@@ -31,7 +31,7 @@ absl::Status NoFile(const std::string& id) {
 
 }  // namespace
 
-Json StoredFile::ToJson() const {
+OrderedJson StoredFile::ToJson() const {
   return {{"id", id},
           {"object", "file"},
           {"bytes", bytes},
@@ -47,7 +47,7 @@ FileStore::FileStore(const std::string& folder, const FileLimits& limits, Random
 
 absl::Status FileStore::Load() {
   MutexLock lock(mutex_);
-  return records_.ReadAll([this](const std::string& id, const Json& record) {
+  return records_.ReadAll([this](const std::string& id, const OrderedJson& record) {
     mutex_.AssertHeld();
     files_[id] = FromJson(id, record);
     return absl::OkStatus();
@@ -57,7 +57,7 @@ absl::Status FileStore::Load() {
 std::string FileStore::NewId() { return records_.NewName("file-", absl::Now(), random_()); }
 
 absl::Status FileStore::WriteRecord(const StoredFile& file) {
-  Json record = file.ToJson();
+  OrderedJson record = file.ToJson();
   record["tenant"] = file.tenant;
   return records_.Write(file.id, record);
 }

@@ -1,6 +1,7 @@
 #include "services/router/request/generation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
@@ -117,9 +118,10 @@ absl::Status Generation::PromptDecode() {
 }
 
 absl::Status Generation::FollowDecode(PathPolicy::Work& work) {
-  while (true) {
+  for (bool is_first = true;;) {
     const absl::StatusOr<DecodeEvent> event = life_.session().Next();
     if (!event.ok()) return life_.Failed(Role::kDecode, event.status());
+    if (std::exchange(is_first, false)) NotePlace(work);
     if (!std::holds_alternative<PrefillProgress>(*event)) NotePrompt(work);
     if (const auto* reason = std::get_if<FinishReason>(&*event)) {
       NoteFirstToken();  // The very first token may be the stop.
@@ -163,6 +165,12 @@ absl::Status Generation::Emit(const Token& token) {
   return absl::OkStatus();
 }
 
+void Generation::NotePlace(PathPolicy::Work& work) {
+  const double waited = life_.session().waited_seconds();
+  work.NotePlace(waited);
+  if (!first_token_seconds_) place_seconds_ += waited;
+}
+
 // An attempt that resumes finds a part of its prompt in the pages, which the prediction does not know.
 void Generation::NotePrompt(PathPolicy::Work& work) {
   const std::optional<double> ratio = work.NoteFirstToken(/*counts=*/life_.resumed() == 0);
@@ -185,7 +193,7 @@ RequestSummary Generation::Summary() const {
                          .resumed = life_.resumed(),
                          .path = path_,
                          .fp8_activations = fp8_activations_,
-                         .queue_seconds = life_.queue_seconds(),
+                         .queue_seconds = life_.queue_seconds() + place_seconds_,
                          .total_seconds = life_.SecondsSinceArrival()};
   if (first_token_seconds_) {
     summary.time_to_first_token_seconds = *first_token_seconds_;

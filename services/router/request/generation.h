@@ -46,6 +46,8 @@ class Generation {
   absl::Status FollowDecode(PathPolicy::Work& work);
   absl::Status OnProgress(const PrefillProgress& progress);
   absl::Status Emit(const Token& token);
+  // Decode has given the attempt a place.
+  void NotePlace(PathPolicy::Work& work);
   // The prompt of the attempt is done.
   void NotePrompt(PathPolicy::Work& work);
   void NoteFirstToken();
@@ -64,6 +66,7 @@ class Generation {
   uint32_t cached_tokens_ = 0;
   PrefillPath path_ = PrefillPath::kChunked;
   bool fp8_activations_ = false;
+  double place_seconds_ = 0;                   // that attempts waited for one before the first token
   std::optional<double> first_token_seconds_;  // since arrival
   double last_token_seconds_ = 0;              // the same of the last token
 };

@@ -97,6 +97,8 @@ class DecodeSession {
   virtual absl::Status Prompt(const DecodePrompt& prompt) = 0;
   // Then until the last event, which is a FinishReason. Progress comes only after Prompt, before the first token.
   virtual absl::StatusOr<DecodeEvent> Next() = 0;
+  // From Start or Prompt until a step took the sequence along. Known from the first event on.
+  virtual double waited_seconds() const = 0;
 
   // Gives up a reservation that was not started, and returns what happened to it: ABORTED, UNAVAILABLE, or CANCELLED if
   // decode reports nothing. Never OK.

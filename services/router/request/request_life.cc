@@ -114,7 +114,6 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
     queued_.SetUsed(used_tokens_);
     tenant().metrics().prompt_tokens.Increment(used_tokens_);
     queue_seconds_ = SecondsSinceArrival();
-    environment_.metrics.queue_seconds.Observe(queue_seconds_);
   }
   return absl::OkStatus();
 }
@@ -124,6 +123,7 @@ absl::Status RequestLife::TryAcquire(const ReserveRequest& request) {
   MOE_ASSIGN_OR_RETURN(Reservation reservation, session->Reserve(request));
   lease_ = std::move(reservation.lease);
   environment_.queue.SetPlaces(reservation.max_batch);
+  environment_.policy.SetPlaces(reservation.max_batch);
   if (lease_.cached_tokens >= std::ssize(request.tokens)) {
     return absl::InternalError("decode: reports the last token as cached, so that no token could be sampled after it");
   }

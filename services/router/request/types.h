@@ -50,7 +50,7 @@ struct RequestSummary {
   uint32_t resumed = 0;                      // times it resumed after a role had died or its pages had been taken
   PrefillPath path = PrefillPath::kChunked;  // of the last attempt; meaningless for a score
   bool fp8_activations = false;              // its prefill rounded inputs of FP8 weights to FP8, in a part at least
-  double queue_seconds = 0;                  // until the first pages
+  double queue_seconds = 0;                  // until the first pages, and for a place in decode's batch
   double prefill_seconds = 0;                // from then to the first token
   double decode_seconds = 0;                 // from the first token to the last
   double time_to_first_token_seconds = 0;

@@ -64,6 +64,7 @@ class RpcDecodeSession final : public DecodeSession {
   absl::StatusOr<DecodeEvent> Next() override {
     v1::SessionResponse reply;
     if (!stream_->Read(&reply)) return Finish();
+    waited_seconds_ += reply.waited_seconds();
     if (reply.has_token()) {
       times_.NoteToken();
       return FromProto(reply.token());
@@ -76,6 +77,8 @@ class RpcDecodeSession final : public DecodeSession {
     finished_ = true;
     return FromProto(reply.finished().reason());
   }
+
+  double waited_seconds() const override { return waited_seconds_; }
 
   absl::Status GiveUp() override {
     stream_->WritesDone();
@@ -96,6 +99,7 @@ class RpcDecodeSession final : public DecodeSession {
   CallTimes& times_;
   OpenCalls::Call call_;
   const std::unique_ptr<grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionResponse>> stream_;
+  double waited_seconds_ = 0;
   bool finished_ = false;
 };
 

@@ -112,6 +112,22 @@ TEST_F(DecodeLoopTest, AnswersAreCachedForTheNextTurn) {
   EXPECT_EQ(Reserve(turn)->kv.cached_tokens, 128) << "139 tokens have been computed";
 }
 
+TEST_F(DecodeLoopTest, TellsHowLongASequenceWaitedForItsPlace) {
+  node_.gate.SetClosed(true);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int i = 0; i < 4; ++i) streams.push_back(Prompt(Tokens(5), 2));
+  const auto late = Prompt(Tokens(5), 1);
+  const auto arrived = std::chrono::steady_clock::now();
+  node_.gate.LetPass(1);  // the prompts are computed; no answer is complete
+  for (const auto& stream : streams) EXPECT_TRUE(stream->Next(kHang));
+  EXPECT_FALSE(late->waited()) << "four have all places";
+  for (const auto& stream : streams) EXPECT_TRUE(stream->waited());
+  const auto opened = std::chrono::steady_clock::now();
+  node_.gate.SetClosed(false);
+  EXPECT_EQ(Collect(*late).ids.size(), 1u);
+  EXPECT_GE(late->waited().value(), opened - arrived);
+}
+
 TEST_F(DecodeLoopTest, CoresFollowTheWorkWithTheSameBits) {
   const std::string path = ::testing::TempDir() + "decode-loop-cores-" + std::to_string(getpid());
   DecodeNode decode({.workers = {.threads = 2, .lent_cpus = {AllowedCpus().front()}}, .cores = path});

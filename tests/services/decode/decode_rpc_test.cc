@@ -110,6 +110,22 @@ TEST_F(DecodeRpcTest, APromptReportsProgressThenItsTokens) {
   EXPECT_EQ(again.ids, session.ids);
 }
 
+TEST_F(DecodeRpcTest, TheFirstReplyTellsTheWaitForAPlace) {
+  Session session(*stub_);
+  ASSERT_TRUE(session.Reserve(Tokens(40), 2, 1));
+  decode_.gate.SetClosed(true);  // the first sequence takes the step that waits
+  const auto lease = decode_.leases.Reserve({.tokens = Tokens(3), .max_tokens = 1}).value();
+  const auto first = decode_.loop.Prompt(lease, {.max_tokens = 1}).value();
+  session.Prompt(2);
+  decode_.gate.SetClosed(false);
+  ASSERT_TRUE(session.Read());
+  EXPECT_GT(session.reply().waited_seconds(), 0);
+  ASSERT_TRUE(session.Read());
+  EXPECT_EQ(session.reply().waited_seconds(), 0) << "once is enough";
+  EXPECT_TRUE(session.Finish().ok());
+  decode_.loop.Remove(first);
+}
+
 TEST_F(DecodeRpcTest, RefusalsSayWhetherWaitingHelps) {
   Session never(*stub_);
   EXPECT_FALSE(never.Reserve(Tokens(384), 1, 1));

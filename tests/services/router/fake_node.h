@@ -161,8 +161,9 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
   bool prefill_refuses = false;  // it is of another version than decode
   std::string decode_weights = kWeights;
   uint32_t max_batch = 0;
-  uint64_t capacity = 1000;  // tokens of the pool
-  uint64_t taken = 0;        // of these, by other requests
+  router::RequestClock::Duration place_wait{0};  // that decode's batch is full for a sequence
+  uint64_t capacity = 1000;                      // tokens of the pool
+  uint64_t taken = 0;                            // of these, by other requests
   // What the prefix cache holds; with keeps_prefixes also what ended sessions leave.
   std::vector<std::vector<int32_t>> cache;
   bool keeps_prefixes = false;
@@ -237,6 +238,7 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
       return absl::OkStatus();
     }
     absl::StatusOr<router::DecodeEvent> Next() override {
+      if (!std::exchange(has_place_, true)) node_.clock.Advance(node_.place_wait);
       MOE_ASSIGN_OR_RETURN(Pages * pages, Live());
       EXPECT_TRUE(begun_);
       if (pages->valid.size() < pages->wanted.size()) return router::DecodeEvent(Chunk(*pages));
@@ -248,6 +250,8 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
       tokens_.push_back(token.id);
       return router::DecodeEvent(token);
     }
+
+    double waited_seconds() const override { return router::Seconds(node_.place_wait); }
 
     absl::Status GiveUp() override {
       EXPECT_FALSE(begun_);
@@ -282,6 +286,7 @@ class FakeNode : public router::PrefillPeer, public router::DecodePeer {
     FakeNode& node_;
     uint64_t id_ = 0;
     bool begun_ = false;
+    bool has_place_ = false;
     std::vector<int32_t> tokens_;  // all, the last sampled one included
     uint64_t index_ = 0;           // of the next token to be sampled
     uint32_t left_ = 0;            // to be sampled

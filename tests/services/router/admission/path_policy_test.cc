@@ -154,6 +154,42 @@ TEST(PathPolicyTest, WhatPromptsTookCorrectsThePrediction) {
   EXPECT_EQ(p.policy.correction(PromptWay::kChunked), before);
 }
 
+TEST(PathPolicyTest, AllPlacesTakenAreAWaitOfTheChunkedWay) {
+  PredictedPolicy p;
+  p.policy.SetPlaces(2);
+  p.policy.SetCosts(Role::kPrefill, {{.way = PromptWay::kInPlace, .points = {{100000, 1.0}}}});
+  std::optional<PathPolicy::Decision> first(p.Choose(100)), second(p.Choose(100));
+  for (auto* decision : {&first, &second}) {
+    (*decision)->work.NotePlace(0);
+    (void)(*decision)->work.NoteFirstToken(false);
+  }
+  p.clock.SleepFor(seconds(30));
+  const PathPolicy::Decision third = p.Choose(100);
+  EXPECT_EQ(third.choice.way, PromptWay::kInPlace) << "1 s; in chunks 0.2 s after some 30 s for a place";
+  EXPECT_NE(third.choice.load.find("for a place 30 s of chunked"), std::string::npos) << third.choice.load;
+  EXPECT_EQ(third.choice.reason.find("30"), std::string::npos) << "tells of others: " << third.choice.reason;
+  first.reset();
+  EXPECT_EQ(p.Choose(100).choice.way, PromptWay::kChunked);
+}
+
+TEST(PathPolicyTest, TheWaitForAPlaceIsNoErrorOfThePrediction) {
+  PredictedPolicy p;
+  p.policy.SetPlaces(1);
+  p.policy.SetCosts(Role::kPrefill, {{.way = PromptWay::kInPlace, .points = {{100000, 1e5}}}});
+  std::optional<PathPolicy::Decision> first(p.Choose(100));
+  first->work.NotePlace(0);
+  (void)first->work.NoteFirstToken(false);
+  p.clock.SleepFor(seconds(5));
+  PathPolicy::Decision second = p.Choose(1000);  // some 5 s for the place, and 1 s
+  ASSERT_EQ(second.choice.way, PromptWay::kChunked);
+  p.clock.SleepFor(seconds(90));
+  first.reset();
+  second.work.NotePlace(90);
+  p.clock.SleepFor(std::chrono::milliseconds(1200));
+  EXPECT_NEAR(*second.work.NoteFirstToken(true), 1.2, 1e-9);
+  EXPECT_LT(p.policy.correction(PromptWay::kChunked), 1.1);
+}
+
 TEST(PathPolicyTest, ThePapersPolicyPredictsNothing) {
   testing::FakeRequestClock clock;
   PathPolicy policy({}, clock);

@@ -320,6 +320,7 @@ TEST(GenerationPathTest, DecodeThatCachesEverythingIsRefused) {
       absl::Status Start(const DecodeStart&) override { return absl::OkStatus(); }
       absl::Status Prompt(const DecodePrompt&) override { return absl::OkStatus(); }
       absl::StatusOr<DecodeEvent> Next() override { return FinishReason::kStop; }
+      double waited_seconds() const override { return 0; }
       absl::Status GiveUp() override { return absl::CancelledError(""); }
     };
   };
@@ -353,6 +354,23 @@ TEST(GenerationPathTest, TimesAddUp) {
   EXPECT_NEAR(summary.decode_seconds, 0.5, 1e-6);
   EXPECT_GT(summary.queue_seconds, 0.1);
   EXPECT_NEAR(summary.queue_seconds + summary.prefill_seconds, summary.time_to_first_token_seconds, 1e-6);
+}
+
+TEST(GenerationPathTest, TheWaitForAPlaceIsQueueTime) {
+  FakeNode node(kAllToDecode);
+  node.place_wait = std::chrono::seconds(90);
+  node.on_step = [&] { node.clock.Advance(std::chrono::milliseconds(100)); };
+  const RequestSummary chunked = RunJob(node, Job()).summary;
+  EXPECT_NEAR(chunked.queue_seconds, 90.1, 1e-6);   // and Reserve
+  EXPECT_NEAR(chunked.prefill_seconds, 0.5, 1e-6);  // as without the wait
+  EXPECT_NEAR(chunked.time_to_first_token_seconds, 90.6, 1e-6);
+  // Prefill gives the first token: the line is behind it.
+  FakeNode prefill;
+  prefill.place_wait = std::chrono::seconds(90);
+  const RequestSummary split = RunJob(prefill, Job()).summary;
+  EXPECT_LT(split.queue_seconds, 1);
+  EXPECT_LT(split.time_to_first_token_seconds, 1);
+  EXPECT_GE(split.decode_seconds, 90);
 }
 
 }  // namespace
