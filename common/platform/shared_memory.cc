@@ -209,7 +209,9 @@ absl::StatusOr<SharedMemory::Listing> Describe(const std::string& name) {
   MOE_ASSIGN_OR_RETURN(const shared_memory_object object, OpenObject(name, interprocess::read_only));
   const int fd = Descriptor(object);
   MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
-  SharedMemory::Listing listing{.name = name, .bytes = (info.st_mode & S_IXUSR) != 0 ? 0 : info.st_size};
+  constexpr int64_t kBlock = 512;  // of stat(2)
+  SharedMemory::Listing listing{
+      .name = name, .bytes = (info.st_mode & S_IXUSR) != 0 ? 0 : info.st_size, .memory_bytes = info.st_blocks * kBlock};
   MOE_ASSIGN_OR_RETURN(listing.owner_alive, OwnerLives(fd));
   MOE_ASSIGN_OR_RETURN(listing.attached, IsByteLocked(fd, F_WRLCK, kUserByte));
   return listing;

@@ -87,7 +87,8 @@ class SharedMemory {
 
   struct Listing {
     std::string name;
-    int64_t bytes = 0;  // 0 while the owner is still reserving it
+    int64_t bytes = 0;         // 0 while the owner is still reserving it
+    int64_t memory_bytes = 0;  // that it takes; less than `bytes` where a part has no memory yet, or was freed
     bool owner_alive = false;
     bool attached = false;  // a process other than the owner has it mapped
   };

@@ -148,10 +148,11 @@ ProgramFlags::~ProgramFlags() = default;
 
 void ProgramFlags::AddVersion(const std::string& text) { app_->set_version_flag("--version", text); }
 
-void ProgramFlags::AddFile(const std::string& name, const std::string& help, FileOfFlags::Reader read) {
-  app_->set_config(name, "", help);
+Flag ProgramFlags::AddFile(const std::string& name, const std::string& help, FileOfFlags::Reader read) {
+  CLI::Option* option = app_->set_config(name, "", help);
   app_->config_formatter(std::make_shared<FileOfFlags>(std::move(read), *app_, *notes_));
   app_->allow_config_extras(CLI::config_extras_mode::error);
+  return Flag(option, notes_);
 }
 
 void ProgramFlags::AllowAfterCommands() { app_->fallthrough(); }

@@ -46,6 +46,7 @@ class Flag {
 
  private:
   friend class FlagSet;
+  friend class ProgramFlags;
   Flag(CLI::Option* option, FlagNotes* notes) : option_(option), notes_(notes) {}
 
   CLI::Option* option_;
@@ -103,7 +104,7 @@ class ProgramFlags : public FlagSet {
   void AddVersion(const std::string& text);
   // Adds a flag that names a file of other flags, which `read` reads. Arguments override it. An error of `read` ends
   // the parse with its message, and so does a key that is no flag.
-  void AddFile(const std::string& name, const std::string& help,
+  Flag AddFile(const std::string& name, const std::string& help,
                std::function<absl::StatusOr<std::vector<FlagSetting>>(std::istream& file)> read);
   // Flags of the program may also follow a command. Applies to commands added later.
   void AllowAfterCommands();

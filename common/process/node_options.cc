@@ -104,8 +104,10 @@ void AddNodeOptions(ProgramFlags& flags, const std::string& role, NodeOptions& o
            "supervisor kills it")
       .Range(1, 86400)
       .Because("a layer of the largest models takes below 20 s on a slow CPU at full context");
-  flags.AddFile("--config", "TOML file; its section [" + role + "] holds any of these options, without the dashes",
-                [role](std::istream& file) { return ReadSection(role, file); });
+  flags
+      .AddFile("--config", "TOML file; its section [" + role + "] holds any of these options, without the dashes",
+               [role](std::istream& file) { return ReadSection(role, file); })
+      .Because("the defaults and the command line are enough");
   flags.AddVersion("moestro " + ProgramVersion());
 }
 

@@ -21,54 +21,73 @@ int main(int argc, char** argv) {
       flags, "--int8-activations", {moestro::kInt8ActivationsWords.begin(), moestro::kInt8ActivationsWords.end()},
       std::string(moestro::kInt8ActivationsWords[static_cast<size_t>(config.int8_activations)]),
       [&](size_t word) { config.int8_activations = static_cast<moestro::Int8Activations>(word); },
-      std::string(moestro::kInt8ActivationsHelp));
+      std::string(moestro::kInt8ActivationsHelp))
+      .Because("as the checkpoint's publisher computes");
   moestro::AddChoice(
       flags, "--mode", moestro::decode::kModeWords, config.mode,
       "latency: few sequences a step, which stays short; throughput: as many tokens a second as the CPU can, for "
-      "files of requests ('moestro batch'): steps take what time they take");
-  flags.Add("--max-batch", config.max_batch,
-            "Most sequences in one decode step, including those still in their prompt; 0: 6, or 256 with --mode "
-            "throughput (at most 64, or 8192)");
-  flags.Add(
-      "--itl-bound-ms", config.itl_bound_ms,
-      "Steps in which a sequence decodes should take fewer milliseconds than this; it bounds the prompt tokens of "
-      "such a step, of which there are at least 8; 0: 50, or no bound with --mode throughput");
-  flags.Add("--max-chunk-tokens", config.max_chunk_tokens,
-            "Most prompt tokens in one step; without a decoding sequence a step takes this many; 0: 256, or with "
-            "--mode throughput 1024, and 4096 if experts stream to a device");
-  flags.Add("--kv-tokens", config.kv_tokens,
-            "Tokens the KV pool holds, with memory from the start; 0: up to sixteen contexts, or a context for each "
-            "sequence with --mode throughput, which take memory as tokens come, as far as the machine can spare it; "
-            "with a device two contexts, at most 65536 tokens");
-  flags.Add(
-      "--reserve-ahead-tokens", config.reserve_ahead_tokens,
-      "Room for generated tokens that a request needs to be admitted. It gets more as it grows, if necessary from "
-      "the request that arrived last");
-  flags.Add("--prefix-cache", config.prefix_cache,
-            "Keep the KV of prompts and answers while there is room, for requests with the same prefix");
-  flags.Add(
-      "--lease-timeout-seconds", config.lease_timeout_seconds,
-      "Reserved pages are freed after this long if the request is not started and prefill makes no progress on it or "
-      "on one ahead of it");
-  flags.Add(
-      "--device", config.device,
-      "Computes attention, dense and shared experts and logits; the CPU keeps the routed experts. none: the CPU "
-      "computes everything; cuda:N: a GPU, which needs memory for all these weights and the KV of the longest "
-      "sequence, and is fastest with room for the whole KV pool; host: threads of this machine that emulate a device, "
-      "for trials, not for speed. With --mode throughput the shares differ: see --batch-schedule");
+      "files of requests ('moestro batch'): steps take what time they take")
+      .Because("people wait for answers; files of requests are the exception");
+  flags
+      .Add("--max-batch", config.max_batch,
+           "Most sequences in one decode step, including those still in their prompt; 0: 6, or 256 with --mode "
+           "throughput (at most 64, or 8192)")
+      .Because("found at the start");
+  flags
+      .Add("--itl-bound-ms", config.itl_bound_ms,
+           "Steps in which a sequence decodes should take fewer milliseconds than this; it bounds the prompt tokens of "
+           "such a step, of which there are at least 8; 0: 50, or no bound with --mode throughput")
+      .Because("found at the start");
+  flags
+      .Add("--max-chunk-tokens", config.max_chunk_tokens,
+           "Most prompt tokens in one step; without a decoding sequence a step takes this many; 0: 256, or with "
+           "--mode throughput 1024, and 4096 if experts stream to a device")
+      .Because("found at the start");
+  flags
+      .Add("--kv-tokens", config.kv_tokens,
+           "Tokens the KV pool holds, with memory from the start; 0: up to sixteen contexts, or a context for each "
+           "sequence with --mode throughput, which take memory as tokens come, as far as the machine can spare it; "
+           "with a device two contexts, at most 65536 tokens")
+      .Because("found at the start");
+  flags
+      .Add("--reserve-ahead-tokens", config.reserve_ahead_tokens,
+           "Room for generated tokens that a request needs to be admitted. It gets more as it grows, if necessary from "
+           "the request that arrived last")
+      .Because("many answers are not longer; those that are get more as they grow");
+  flags
+      .Add("--prefix-cache", config.prefix_cache,
+           "Keep the KV of prompts and answers while there is room, for requests with the same prefix")
+      .Because("the turns of a chat begin alike");
+  flags
+      .Add("--lease-timeout-seconds", config.lease_timeout_seconds,
+           "Reserved pages are freed after this long if the request is not started and prefill makes no progress on it "
+           "or "
+           "on one ahead of it")
+      .Because("leases are renewed with every layer, so only a writer that is gone is silent for so long");
+  flags
+      .Add("--device", config.device,
+           "Computes attention, dense and shared experts and logits; the CPU keeps the routed experts. none: the CPU "
+           "computes everything; cuda:N: a GPU, which needs memory for all these weights and the KV of the longest "
+           "sequence, and is fastest with room for the whole KV pool; host: threads of this machine that emulate a "
+           "device, "
+           "for trials, not for speed. With --mode throughput the shares differ: see --batch-schedule")
+      .Because("a GPU is used when somebody names it, as deploy/up does");
   flags
       .Add("--copy-rate", config.copy_rate,
            "With --device host, for trials: bytes per second of its bus in each direction (12GB); 0: as fast as "
            "memory")
-      .AsBytes();
+      .AsBytes()
+      .Because("a real bus has its own rate");
   moestro::AddChoice(
       flags, "--overlap", moestro::decode::kOverlapWords, config.overlap,
       "With a device, cut a step into two batches: the device computes one while the CPU computes the other's "
-      "experts. auto: when that is faster by times measured at the start; on: always; off: never");
+      "experts. auto: when that is faster by times measured at the start; on: always; off: never")
+      .Because("measured at the start");
   flags
       .Add("--expert-cache-bytes", config.expert_cache_bytes,
            "Device memory for routed experts, of which the device then computes some; 0: none")
-      .AsBytes();
+      .AsBytes()
+      .Because("somebody must say how much of a GPU is free for it");
   moestro::AddChoice(
       flags, "--expert-schedule", moestro::decode::kScheduleWords, config.expert_schedule,
       "With --expert-cache-bytes, where a layer's routed experts are computed. fixed: those that the device holds on "
@@ -76,25 +95,33 @@ int main(int argc, char** argv) {
       "layer "
       "ends first: the device may load experts for it, the CPU compute held ones; on-demand: on the device, loading "
       "what "
-      "it does not hold");
+      "it does not hold")
+      .Because("the same tokens every time; the others depend on what the device holds");
   moestro::AddChoice(
       flags, "--expert-policy", moestro::decode::kPolicyWords, config.expert_policy,
       "Then: which expert of a layer makes room for another. lru: the one used longest ago; lfu: the one used least "
       "often; mrs: the one with the smallest average of recent scores, those of experts that were nearly chosen "
-      "included; first-layers: none, the device holds all experts of the first layers");
-  flags.Add("--prefetch-layers", config.prefetch_layers,
-            "Then: from what routers of so many next layers would choose, 0 to 3, experts are loaded ahead while "
-            "the bus is idle; 0: none");
-  flags.Add("--near-units", config.near_units,
-            "With --device host, for trials: threads that stand for processors on so many DIMMs, as TriMoE has "
-            "them. They compute experts of few rows where these lie; 0: none");
+      "included; first-layers: none, the device holds all experts of the first layers")
+      .Because("needs no history, and lost to none by much");
+  flags
+      .Add("--prefetch-layers", config.prefetch_layers,
+           "Then: from what routers of so many next layers would choose, 0 to 3, experts are loaded ahead while "
+           "the bus is idle; 0: none")
+      .Because("what is foreseen wrongly costs the bus's time");
+  flags
+      .Add("--near-units", config.near_units,
+           "With --device host, for trials: threads that stand for processors on so many DIMMs, as TriMoE has "
+           "them. They compute experts of few rows where these lie; 0: none")
+      .Because("for trials: no such processors are on the market");
   flags.Add("--near-rate", config.near_rate, "Then: bytes per second that each reads (20GB); 0: as fast as it can")
-      .AsBytes();
+      .AsBytes()
+      .Because("for trials");
   moestro::AddChoice(flags, "--domain-schedule", moestro::decode::kDomainScheduleWords, config.domain_schedule,
                      "Then: which of device, CPU and these computes an expert. tri-domain: by foreseen and by actual "
                      "loads, so that the "
                      "layer ends first; for comparison: klotski: the device all; ktransformers: device and CPU; monde: "
-                     "device and DIMMs");
+                     "device and DIMMs")
+      .Because("the fastest of the four in trials");
   moestro::AddChoice(
       flags, "--batch-schedule", moestro::decode::kBatchScheduleWords, config.batch_schedule,
       "With --mode throughput and a device, which then computes the routed experts, too, as their weights come layer "
@@ -102,30 +129,41 @@ int main(int argc, char** argv) {
       "layer. cgopipe: the CPU attends ahead, weights come in pages between micro-batches; for comparison: s2: a "
       "layer's "
       "weights come as a whole; s3: and the CPU does not attend ahead; s4: the device attends, the cache comes to it; "
-      "whole-layer: and all sequences are one micro-batch");
-  flags.Add("--micro-batch", config.micro_batch,
-            "Then: sequences of a micro-batch, of which a step has 256 at most; 0: as by times measured at the "
-            "start a step takes least");
+      "whole-layer: and all sequences are one micro-batch")
+      .Because("the fastest of the five in trials");
+  flags
+      .Add("--micro-batch", config.micro_batch,
+           "Then: sequences of a micro-batch, of which a step has 256 at most; 0: as by times measured at the "
+           "start a step takes least")
+      .Because("found at the start");
   flags
       .Add("--device-memory", config.device_memory_bytes,
            "Then: memory of the device for routed experts and what steps hand over (8GB); what two layers do not "
            "need holds experts that stay; 0: all of a GPU's, 4 GiB of the host's")
-      .AsBytes();
-  flags.Add("--device-count", config.devices,
-            "Then: devices that share every routed expert (tensor parallel), each with --device-memory and a link of "
-            "its own; more than one with --device host only");
+      .AsBytes()
+      .Because("found at the start");
+  flags
+      .Add("--device-count", config.devices,
+           "Then: devices that share every routed expert (tensor parallel), each with --device-memory and a link of "
+           "its own; more than one with --device host only")
+      .Because("GPUs do not share experts yet");
   flags
       .Add("--device-pin-bytes", config.pin_bytes,
            "With --expert-cache-bytes, or experts that stream: at most this much of the weights is pinned for "
            "fast copies to "
            "a GPU (32GB); 0: all")
-      .AsBytes();
-  flags.Add(
-      "--routing-trace", config.routing_trace,
-      "File that records the experts of every token, the next-best ones, and what earlier layers would have predicted, "
-      "for 'moestro routing'; empty: none. 9.3 KB per token for DeepSeek-V3; steps take longer");
-  flags.Add("--poison-freed-pages", config.poison_freed_pages,
-            "For tests: fill free KV pages with NaN, so that any result computed from them is an error");
+      .AsBytes()
+      .Because("found at the start");
+  flags
+      .Add("--routing-trace", config.routing_trace,
+           "File that records the experts of every token, the next-best ones, and what earlier layers would have "
+           "predicted, "
+           "for 'moestro routing'; empty: none. 9.3 KB per token for DeepSeek-V3; steps take longer")
+      .Because("a recording slows steps down");
+  flags
+      .Add("--poison-freed-pages", config.poison_freed_pages,
+           "For tests: fill free KV pages with NaN, so that any result computed from them is an error")
+      .Because("for tests");
   return moestro::RunRole(flags, argc, argv, "decode", config.node, [&]() -> absl::Status {
     MOE_ASSIGN_OR_RETURN(config.lent_cpus, moestro::TakeCpuShare(config.share, moestro::CpuRole::kDecode));
     MOE_RETURN_IF_ERROR(moestro::decode::ValidateDecodeConfig(config));

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/kernels/dispatch.h"
@@ -85,6 +87,15 @@ absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& confi
   MOE_ASSIGN_OR_RETURN(const int64_t spare_bytes, SparePoolBytes(reserve));
   const PoolPlan plan = PlanPool(config, spec.max_position_embeddings, geometry, spare_bytes);
   geometry.page_count = plan.pages;
+  if (config.kv_tokens == 0) {
+    constexpr double kGib = 1 << 30;
+    config.node.settings->Derive(
+        "kv-tokens", absl::StrCat(plan.pages * geometry.page_tokens),
+        absl::StrFormat("for contexts of %d tokens, %d bytes a token, as far as %.1f GiB of spare memory go; %.1f GiB "
+                        "are left to others",
+                        spec.max_position_embeddings, geometry.page_bytes() / geometry.page_tokens,
+                        static_cast<double>(spare_bytes) / kGib, static_cast<double>(reserve) / kGib));
+  }
   // In nanoseconds, so that no other user can take the name beforehand.
   const auto epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   const auto mib = [&](int64_t pages) { return static_cast<double>(pages * geometry.page_bytes()) / (1 << 20); };

@@ -46,6 +46,7 @@ absl::Status ValidateRouterConfig(const RouterConfig& config) {
   if (std::ranges::count(config.model_aliases, "") > 0) {
     return absl::InvalidArgumentError("--model-aliases: has an empty name; write NAME,NAME without a comma at the end");
   }
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--max-context-tokens", config.max_context_tokens, 0, 1 << 30));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--default-max-tokens", config.default_max_tokens, 0, 1 << 24));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--batch-in-flight", config.batch_in_flight, 1, 4096));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--queue-limit", config.queue_limit, 1, 1 << 16));

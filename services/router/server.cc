@@ -70,7 +70,8 @@ class Router {
         metrics_(registry_),
         access_(config.keys_file, registry_, clock_),
         tls_(config.tls),
-        board_({.aliases = config.model_aliases, .strict = config.strict_model_names}),
+        board_({.aliases = config.model_aliases, .strict = config.strict_model_names},
+               config.max_context_tokens > 0 ? static_cast<uint64_t>(config.max_context_tokens) : UINT64_MAX),
         peers_(RoleAddress(config.node, "prefill"), RoleAddress(config.node, "decode")),
         roles_([this](Role role) { return peers_.Ping(role); }, [this](Role role) { peers_.CutOff(role); }, clock_,
                std::chrono::seconds(config.recovery_seconds)),
@@ -235,12 +236,22 @@ class Router {
   bool Poll(bool was_serving) {
     roles_.Poll();
     slow_clients_.CancelStalled();
-    if (const auto model = board_.Described(); model.ok()) registry_.SetModelName((*model)->name);
+    if (const auto model = board_.Described(); model.ok()) {
+      registry_.SetModelName((*model)->name);
+      TellContext((*model)->max_context_tokens);
+    }
     for (const Role role : kServingRoles) metrics_.role_up[static_cast<size_t>(role)]->Set(roles_.IsUp(role));
     FollowCosts();
     const bool serving = Ready().ok();
     if (serving != was_serving) LogInfo("{}", serving ? "serving" : "not serving");
     return serving;
+  }
+
+  // What is served may be less than the owner allows.
+  void TellContext(uint32_t tokens) {
+    if (tokens == std::exchange(told_context_, tokens)) return;
+    config_.node.settings->Derive("max-context-tokens", absl::StrCat(tokens),
+                                  "the least of the model's context, what decode's KV pool can hold, and this setting");
   }
 
   // A role that restarts may do so between two polls, so figures are asked for again and again; the same ones change
@@ -278,6 +289,7 @@ class Router {
   AccessControl access_;
   access::TlsContext tls_;
   ModelBoard board_;
+  uint32_t told_context_ = 0;
   PeerChannels peers_;
   RoleMonitor roles_;
   AdmissionQueue queue_;

@@ -2,58 +2,27 @@
 time for, also where it changes while they run."""
 
 import os
-from pathlib import Path
 
 import pytest
 
+from control_group import ControlGroup
 from node import wait_until
 
 PERIOD = 100_000  # microseconds, of both versions
 
 
-class Group:
-    """A control group of the test's own, of either version."""
-
-    def __init__(self, name):
-        found = [Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpu,cpuacct"), Path("/sys/fs/cgroup")]
-        root = next((path for path in found if (path / "cgroup.procs").exists()), None)
-        if root is None:
-            pytest.skip("no control groups here")
-        self.path = root / name
-        try:
-            self.path.mkdir()
-            self.version1 = (self.path / "cpu.cfs_quota_us").exists()
-            self.set(1)
-        except OSError as error:
-            self.remove()
-            pytest.skip(f"no control group can be made here: {error}")
-
+class CpuGroup(ControlGroup):
     def set(self, cpus):
         quota = int(cpus * PERIOD)
-        if self.version1:
-            (self.path / "cpu.cfs_period_us").write_text(str(PERIOD))
-            (self.path / "cpu.cfs_quota_us").write_text(str(quota))
-        else:
-            (self.path / "cpu.max").write_text(f"{quota} {PERIOD}")
-
-    def add(self, pid):
-        (self.path / "cgroup.procs").write_text(str(pid))
-
-    def leave(self, pid):
-        (self.path.parent / "cgroup.procs").write_text(str(pid))
-
-    def remove(self):
-        if self.path.exists():
-            for pid in (self.path / "cgroup.procs").read_text().split():
-                self.leave(pid)
-            self.path.rmdir()
+        self.write(cpu__cfs_period_us=PERIOD, cpu__max=f"{quota} {PERIOD}")
+        self.write(cpu__cfs_quota_us=quota, cpu__max=f"{quota} {PERIOD}")
 
 
 @pytest.fixture
 def group():
-    made = Group(f"moestro-test-{os.getpid()}")
-    yield made
-    made.remove()
+    with CpuGroup("cpu") as made:
+        made.set(1)
+        yield made
 
 
 def workers_become(node, count):

@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<Setting>> SettingsOf(const std::string& run_dir, cons
   return settings;
 }
 
-std::string Text(const std::string& role, const std::vector<Setting>& settings) {
+std::string LinesOf(const std::string& role, const std::vector<Setting>& settings) {
   size_t widest = 0;
   for (const Setting& setting : settings) widest = std::max(widest, setting.name.size());
   std::string text = absl::StrCat("[", role, "]\n");
@@ -70,7 +70,7 @@ std::string Text(const std::string& role, const std::vector<Setting>& settings) 
   return text;
 }
 
-nlohmann::ordered_json Json(const std::vector<Setting>& settings) {
+nlohmann::ordered_json ListOf(const std::vector<Setting>& settings) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Setting& setting : settings) {
     list.push_back({{"name", setting.name},
@@ -87,8 +87,8 @@ absl::Status ShowConfig(const ConfigFlags& flags) {
   for (const std::string role : status::kRoles) {
     if (!flags.role.empty() && role != flags.role) continue;
     MOE_ASSIGN_OR_RETURN(const std::vector<Setting> settings, SettingsOf(flags.run_dir, role));
-    roles[role] = Json(settings);
-    texts.push_back(Text(role, settings));
+    roles[role] = ListOf(settings);
+    texts.push_back(LinesOf(role, settings));
   }
   PrintText(flags.json ? roles.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
                        : absl::StrJoin(texts, "\n"));

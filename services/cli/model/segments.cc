@@ -63,17 +63,20 @@ absl::Status ListSegments(const SegmentsFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::vector<SharedMemory::Listing> listings, List(flags));
   nlohmann::json json = nlohmann::json::array();
   if (!flags.json)
-    PrintText(absl::StrFormat("%-52s %12s  %-6s %-8s %s\n", "NAME", "SIZE", "OWNER", "ATTACHED", "STATE"));
+    PrintText(
+        absl::StrFormat("%-52s %12s %12s  %-6s %-8s %s\n", "NAME", "SIZE", "MEMORY", "OWNER", "ATTACHED", "STATE"));
   for (const SharedMemory::Listing& listing : listings) {
     const std::string state = State(listing);
     json.push_back({{"name", listing.name},
                     {"bytes", listing.bytes},
+                    {"memory_bytes", listing.memory_bytes},
                     {"owner_alive", listing.owner_alive},
                     {"attached", listing.attached},
                     {"state", state}});
     if (flags.json) continue;
-    PrintText(absl::StrFormat("%-52s %12s  %-6s %-8s %s\n", listing.name, HumanBytes(listing.bytes),
-                              listing.owner_alive ? "alive" : "gone", listing.attached ? "yes" : "no", state));
+    PrintText(absl::StrFormat("%-52s %12s %12s  %-6s %-8s %s\n", listing.name, HumanBytes(listing.bytes),
+                              HumanBytes(listing.memory_bytes), listing.owner_alive ? "alive" : "gone",
+                              listing.attached ? "yes" : "no", state));
   }
   if (flags.json) PrintJson(json, /*indent=*/true);
   return absl::OkStatus();
@@ -86,9 +89,9 @@ absl::Status PruneSegments(const SegmentsFlags& flags) {
   for (const SharedMemory::Listing& listing : listings) {
     MOE_ASSIGN_OR_RETURN(const bool gone, SharedMemory::UnlinkIfUnused(listing.name));
     if (!gone) continue;
-    freed += listing.bytes;
-    removed.push_back({{"name", listing.name}, {"bytes", listing.bytes}});
-    if (!flags.json) PrintText(absl::StrFormat("removed %s (%s)\n", listing.name, HumanBytes(listing.bytes)));
+    freed += listing.memory_bytes;
+    removed.push_back({{"name", listing.name}, {"bytes", listing.memory_bytes}});
+    if (!flags.json) PrintText(absl::StrFormat("removed %s (%s)\n", listing.name, HumanBytes(listing.memory_bytes)));
   }
   if (flags.json) {
     PrintJson({{"removed", removed}, {"freed_bytes", freed}}, /*indent=*/true);

@@ -67,16 +67,17 @@ void ModelBoard::SetKvTokens(uint64_t tokens) {
 }
 
 void ModelBoard::BoundContext() {
-  const auto bound = static_cast<uint32_t>(std::min(context_, kv_tokens_));
+  const uint64_t allowed = std::min(context_, most_context_);
+  const auto bound = static_cast<uint32_t>(std::min(allowed, kv_tokens_));
   if (bound == model_->max_context_tokens) return;
   auto bounded = std::make_shared<ServedModel>(*model_);
   bounded->max_context_tokens = bound;
   model_ = std::move(bounded);
-  if (bound < context_) {
+  if (bound < allowed) {
     LogWarning(
-        "context {} tokens, of the model's {}: decode's KV pool holds no more; give it memory (/dev/shm, the limit of "
+        "context {} tokens, of {}: decode's KV pool holds no more; give it memory (/dev/shm, the limit of "
         "its control group) or --kv-tokens",
-        bound, context_);
+        bound, allowed);
   } else {
     LogInfo("context {} tokens", bound);
   }

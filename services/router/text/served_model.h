@@ -53,8 +53,9 @@ class ModelBoard {
  public:
   using ModelPtr = std::shared_ptr<const ServedModel>;
 
-  // `names`: of all models.
-  explicit ModelBoard(ModelNames names = {}) : names_(std::move(names)) {}
+  // `names`: of all models. `most_context`: tokens; bounds the context of each.
+  explicit ModelBoard(ModelNames names = {}, uint64_t most_context = UINT64_MAX)
+      : names_(std::move(names)), most_context_(most_context) {}
 
   // The model once its checkpoint is described, even while its weights load. Before that UNAVAILABLE with the reason.
   absl::StatusOr<ModelPtr> Described() const;
@@ -85,6 +86,7 @@ class ModelBoard {
   void BoundContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ModelNames names_;
+  const uint64_t most_context_;
   mutable Mutex mutex_;
   uint64_t kv_tokens_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
   uint64_t context_ ABSL_GUARDED_BY(mutex_) = 0;  // the model's own

@@ -256,6 +256,19 @@ TEST(SharedMemoryTest, UserThatIsKilledIsNoLongerAttached) {
   EXPECT_FALSE(Find(name).attached);
 }
 
+// A KV pool grows into its name.
+TEST(SharedMemoryTest, AListTellsTheMemoryThatAnObjectTakes) {
+  const TestName name("part");
+  constexpr int64_t kBytes = int64_t{16} << 20;
+  const SharedMemory memory = SharedMemory::Create(name, kBytes, {}, 4096).value();
+  EXPECT_EQ(Find(name).bytes, kBytes);
+  EXPECT_GT(Find(name).memory_bytes, 0);
+  EXPECT_LT(Find(name).memory_bytes, kBytes);
+  ASSERT_TRUE(memory.Reserve({4096, kBytes}, {}).ok());
+  EXPECT_EQ(Find(name).memory_bytes, kBytes);
+  ASSERT_TRUE(SharedMemory::Unlink(name).ok());
+}
+
 TEST(SharedMemoryTest, UnlinkIfUnusedSparesTheLiving) {
   const TestName name("prune");
   absl::StatusOr<SharedMemory> owner = SharedMemory::Create(name, 1000);

@@ -20,7 +20,7 @@ absl::Status Wrong(const char* field, const char* what) {
   return absl::InvalidArgumentError(absl::StrCat("field '", field, "' must be ", what));
 }
 
-absl::StatusOr<std::string> Text(const Json& object, const char* field, const char* instead = nullptr) {
+absl::StatusOr<std::string> TextOf(const Json& object, const char* field, const char* instead = nullptr) {
   auto found = object.find(field);
   if (found == object.end() && instead != nullptr) found = object.find(instead);
   if (found == object.end() || !found->is_string()) return Wrong(field, "a string");
@@ -47,8 +47,8 @@ absl::StatusOr<ChoiceQuestion> ParseObject(std::string_view line) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return absl::InvalidArgumentError("is not a JSON object");
   ChoiceQuestion question;
-  MOE_ASSIGN_OR_RETURN(question.question, Text(object, "question"));
-  MOE_ASSIGN_OR_RETURN(question.subject, Text(object, "subject", "category"));
+  MOE_ASSIGN_OR_RETURN(question.question, TextOf(object, "question"));
+  MOE_ASSIGN_OR_RETURN(question.subject, TextOf(object, "subject", "category"));
   const Json& options = object.contains("options") ? object["options"] : object.value("choices", Json());
   if (!options.is_array()) return Wrong("options", "a list of texts");
   for (const Json& option : options) {
@@ -61,7 +61,7 @@ absl::StatusOr<ChoiceQuestion> ParseObject(std::string_view line) {
   MOE_ASSIGN_OR_RETURN(question.answer,
                        Letter(answer.is_string() ? answer.get<std::string>() : answer.dump(), question.options.size()));
   if (object.contains("cot_content")) {
-    MOE_ASSIGN_OR_RETURN(question.reasoning, Text(object, "cot_content"));
+    MOE_ASSIGN_OR_RETURN(question.reasoning, TextOf(object, "cot_content"));
   }
   return question;
 }

@@ -84,6 +84,18 @@ TEST(ModelBoardTest, EveryModelHasTheNodesAliases) {
   }
 }
 
+TEST(ModelBoardTest, TheOwnerMayAllowLess) {
+  ModelBoard board({}, 500);
+  auto model = std::make_shared<ServedModel>();
+  model->max_context_tokens = 1000;
+  board.SetModel(model);
+  EXPECT_EQ((*board.Described())->max_context_tokens, 500u);
+  board.SetKvTokens(400);
+  EXPECT_EQ((*board.Described())->max_context_tokens, 400u);
+  board.SetKvTokens(4000);
+  EXPECT_EQ((*board.Described())->max_context_tokens, 500u);
+}
+
 TEST(ModelBoardTest, NothingIsReadyWithoutAModel) {
   ModelBoard board;
   board.SetReady();
