@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
             "sees its own, and may keep 1000 files and 8 GiB. Empty: both answer 404");
   flags.Add("--batch-in-flight", config.batch_in_flight,
             "Requests at once of the batch that runs; one batch of each key does. More give more tokens/s and let "
-            "other requests wait longer");
+            "other requests wait longer. 0: as many as decode computes at once, less one with mode latency");
   flags.Add("--queue-limit", config.queue_limit, "Requests that may wait for KV pages; further requests are refused");
   flags.Add("--recovery-seconds", config.recovery_seconds,
             "How long requests wait for a role that died or restarts. Then they fail, but long prompts go to decode. "

@@ -254,6 +254,7 @@ class Router {
         known = figures.has_value();
         policy_.SetCosts(role, figures ? figures->costs : std::vector<PromptCost>());
         if (figures && figures->kv_tokens > 0) board_.SetKvTokens(figures->kv_tokens);
+        if (figures && figures->background_sequences > 0) batches_.SetPlaces(figures->background_sequences);
       }
     }
     for (const PromptWay way : kPromptWays) metrics_.PredictionCorrection(way).Set(policy_.correction(way));
