@@ -25,7 +25,10 @@ int main(int argc, char** argv) {
   moestro::AddChoice(flags, "--prefill-activations", moestro::prefill::kPrefillActivationsWords, config.activations,
                      "Inputs of FP8 weights. bf16: exact; fp8: as such checkpoints are published, on this role's CPUs "
                      "too; auto: fp8 on GPUs that multiply it");
-  flags.Add("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
+  flags.Add(
+      "--chunk-tokens", config.chunk_tokens,
+      "Tokens of one forward pass in place, at most 4096; bounds the activation memory. 0: as many as make reading the "
+      "weights a tenth of a pass's time, as measured at the start, within 256 to 4096 and a GiB of buffers");
   flags.Add("--queue-limit", config.queue_limit, "Prompts that may wait; further prompts are refused");
   moestro::AddChoice(flags, "--mla-form", moestro::prefill::kMlaFormWords, config.mla_form.choice,
                      "absorbed: every path gives the same bits; unabsorbed; auto: un-absorbed for long prompts "
