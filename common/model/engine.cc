@@ -88,6 +88,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const weights::WeightSegm
       new Engine(std::make_unique<Impl>(segment, kernels, pool, options, std::move(weights))));
 }
 
+int64_t Engine::BufferBytes(const weights::ModelSpec& spec, int64_t max_rows, int threads) {
+  return RowBuffers::Bytes(spec, max_rows) + AttentionBuffers::Bytes(spec, max_rows, threads) +
+         GatingBuffers::Bytes(spec, max_rows) + ExpertBuffers::Bytes(spec, max_rows, threads, DenseWidth(spec)) +
+         HeadBuffers::Bytes(spec);
+}
+
 int64_t Engine::max_rows() const { return impl_->max_rows; }
 const weights::ModelSpec& Engine::spec() const { return impl_->context.spec; }
 bool Engine::fp8_inputs() const { return impl_->fp8_inputs; }

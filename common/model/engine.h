@@ -54,6 +54,8 @@ class Engine {  // one Forward at a time
                                                         const Options& options);
   ~Engine();
 
+  // Of the activations of passes of up to max_rows rows on so many threads.
+  static int64_t BufferBytes(const weights::ModelSpec& spec, int64_t max_rows, int threads);
   int64_t max_rows() const;
   const weights::ModelSpec& spec() const;
   // Whether Forward rounds inputs of FP8 weights to FP8.

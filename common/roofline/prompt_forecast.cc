@@ -69,6 +69,10 @@ double PromptForecast::Pass(model::MlaForm form, double before, double rows) con
   return seconds;
 }
 
+double PromptForecast::StepSeconds(int64_t sequences) const {
+  return sequences == 0 ? 0 : Pass(model::MlaForm::kAbsorbed, 0, static_cast<double>(sequences)) + times_.head;
+}
+
 double PromptForecast::InPlace(model::MlaForm form, int64_t chunk, int64_t before, int64_t rows) const {
   double seconds = times_.head;
   for (int64_t done = 0; done < rows; done += chunk) {

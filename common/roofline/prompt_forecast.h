@@ -55,6 +55,9 @@ class PromptForecast {
   // One pass, without the head.
   double Pass(model::MlaForm form, double before, double rows) const;
 
+  // A step of decode without prompts: a row of each of so many sequences, which are short.
+  double StepSeconds(int64_t sequences) const;
+
   // In passes of `chunk` rows, weights read in place.
   double InPlace(model::MlaForm form, int64_t chunk, int64_t before, int64_t rows) const;
 

@@ -18,7 +18,8 @@ size_t ClassOf(int64_t rows) { return static_cast<size_t>(std::bit_width(static_
 int64_t ChunkSizer::Choose(int64_t decode_rows) const {
   if (decode_rows == 0 || std::isinf(options_.bound_seconds)) return options_.max_rows;
   const int64_t least = std::min(kMinRows, options_.max_rows);
-  const double room = kTargetShare * options_.bound_seconds - BaseSeconds(decode_rows);
+  const double base = BaseSeconds(decode_rows);
+  const double room = kTargetShare * options_.Bound(base) - base;
   if (room <= 0) return least;
   double seconds_per_row = 1e-9;  // of the larger classes: rows of a smaller class are no cheaper
   for (size_t k = ClassOf(options_.max_rows) + 1; k-- > ClassOf(least);) {

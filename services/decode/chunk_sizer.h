@@ -1,6 +1,7 @@
 // Chooses how many prompt rows a step may include without stalling the streams that run beside them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -17,8 +18,12 @@ namespace moestro::decode {
 class ChunkSizer {
  public:
   struct Options {
-    double bound_seconds = 0;  // on a step in which sequences decode; infinity: none
-    int64_t max_rows = 0;      // prompt rows in any step
+    double bound_seconds = 0;    // on a step in which sequences decode; infinity: none
+    int64_t max_rows = 0;        // prompt rows in any step
+    double bound_over_base = 0;  // the bound is at least this many times the same step without prompts
+
+    // `base_seconds`: of that step.
+    double Bound(double base_seconds) const { return std::max(bound_seconds, bound_over_base * base_seconds); }
   };
   // Included in every step at any cost: a prompt makes progress even when decoding alone exceeds the bound.
   static constexpr int64_t kMinRows = 8;

@@ -26,7 +26,10 @@ inline constexpr std::array<Choice<Mode>, 2> kModeWords = {
 struct StepLimits {
   int max_batch = 0;             // sequences
   double bound_seconds = 0;      // on a step in which sequences decode; infinity: none
+  double bound_over_base = 0;    // which is at least this many times the same step without prompts
   int64_t max_chunk_tokens = 0;  // of prompts, even when no sequence decodes
+
+  int64_t rows() const { return max_batch + max_chunk_tokens; }
 };
 
 // Whether a step is cut into two batches: the device computes one while the CPU computes the other's experts.
@@ -57,7 +60,7 @@ struct DecodeConfig {
   std::vector<int> lent_cpus;  // CPUs that TakeCpuShare leaves to prefill; used while prefill computes nothing
   Int8Activations int8_activations = Int8Activations::kPublished;  // the same for all roles that compute
   Mode mode = Mode::kLatency;
-  // 0: the mode's own, see limits().
+  // 0: with mode latency what follows from measured times (step_limits.h), else the mode's own.
   int max_batch = 0;                   // sequences in one step (the paper's Y)
   int itl_bound_ms = 0;                // prompt chunks are sized so that steps stay below this
   int64_t max_chunk_tokens = 0;        // of prompts in one step, even when no sequence decodes
@@ -84,7 +87,7 @@ struct DecodeConfig {
   bool poison_freed_pages = false;  // see KvPoolOptions::poison_freed
   std::string routing_trace;        // file that records the experts of all tokens; empty: none
 
-  // Those that are set, and the mode's own.
+  // Those that are set, and the mode's own, as long as nothing is measured.
   StepLimits limits() const;
   // The GPU that `device` names; nullopt if it names none.
   std::optional<int> cuda_ordinal() const;

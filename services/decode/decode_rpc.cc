@@ -51,9 +51,10 @@ v1::SessionResponse ToReply(const TokenStream::Event& event) {
 
 void DecodeRpc::Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop,
                       text::grammar::VocabularyGrammars* grammars, const std::string& fingerprint,
-                      const std::vector<PromptCost>& costs) {
+                      const std::vector<PromptCost>& costs, int background_sequences) {
   fingerprint_ = fingerprint;
   costs_ = ToProto(costs);
+  costs_.set_background_sequences(static_cast<uint32_t>(background_sequences));
   grammars_ = grammars;
   pool_ = pool;
   leases_ = leases;

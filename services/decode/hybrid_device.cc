@@ -19,10 +19,9 @@ namespace {
 
 // Rows of a step whose experts are scheduled. Prompts of a fixed mapping use the CPU alone: they would leave the cache
 // to what they used last.
-int64_t ScheduledRows(const DecodeConfig& config, int64_t max_rows) {
+int64_t ScheduledRows(const DecodeConfig& config, const StepLimits& room) {
   if (config.expert_cache_bytes == 0) return 0;
-  return config.near_units == 0 && config.expert_schedule == experts::Schedule::kFixed ? config.limits().max_batch
-                                                                                       : max_rows;
+  return config.near_units == 0 && config.expert_schedule == experts::Schedule::kFixed ? room.max_batch : room.rows();
 }
 
 // Experts that a layer's pass loads: as many as a token needs, where they are loaded for the pass or for the next
@@ -37,8 +36,9 @@ int64_t MostLoads(const DecodeConfig& config, const weights::ModelSpec& spec) {
 absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeConfig& config,
                                                                    const weights::WeightSegment& segment,
                                                                    const CpuKernels& kernels, WorkerPool& workers,
-                                                                   const kv::KvPool& pool, int64_t max_rows,
+                                                                   const kv::KvPool& pool, const StepLimits& room,
                                                                    model::RoutingRecorder* recorder) {
+  const int64_t max_rows = room.rows();
   std::unique_ptr<HybridDevice> hybrid(new HybridDevice());
   const weights::ModelSpec& spec = segment.spec();
   if (spec.num_moe_layers() == 0 && config.expert_cache_bytes > 0) {
@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   hybrid->overlap_ = config.overlap;
   MOE_ASSIGN_OR_RETURN(hybrid->weights_, model::BindWeights(segment));
   MOE_RETURN_IF_ERROR(
-      Annotate(hybrid->Open(config, segment, kernels, workers, pool, max_rows), "--device " + config.device));
+      Annotate(hybrid->Open(config, segment, kernels, workers, pool, room), "--device " + config.device));
   hybrid->experts_ = std::make_unique<CpuExperts>(spec, hybrid->weights_, kernels, workers, max_rows);
   engine::RoutedExperts* experts = hybrid->experts_.get();
   if (config.near_units > 0) {
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
     experts = hybrid->domains_.get();
   } else if (config.expert_cache_bytes > 0) {
     MOE_RETURN_IF_ERROR(
-        Annotate(hybrid->ScheduleExperts(config, spec, kernels, workers, max_rows), "--expert-cache-bytes"));
+        Annotate(hybrid->ScheduleExperts(config, spec, kernels, workers, room), "--expert-cache-bytes"));
     experts = hybrid->scheduled_.get();
   }
   HybridForward::Options options{
@@ -80,18 +80,18 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
     hybrid->expert_pinning_ =
         PinWeights(*hybrid->device_, segment, config.pin_bytes, "loading other experts delays steps");
   }
-  hybrid->LogChoice(config.limits().max_batch);
+  hybrid->LogChoice(room.max_batch);
   return hybrid;
 }
 
 absl::Status HybridDevice::ScheduleExperts(const DecodeConfig& config, const weights::ModelSpec& spec,
-                                           const CpuKernels& kernels, WorkerPool& workers, int64_t max_rows) {
+                                           const CpuKernels& kernels, WorkerPool& workers, const StepLimits& room) {
   const ScheduledExperts::Options options{.schedule = config.expert_schedule,
                                           .policy = config.expert_policy,
                                           .budget_bytes = config.expert_cache_bytes,
                                           .most_loads = MostLoads(config, spec),
                                           .prefetch_layers = config.prefetch_layers,
-                                          .max_rows = ScheduledRows(config, max_rows)};
+                                          .max_rows = ScheduledRows(config, room)};
   MOE_ASSIGN_OR_RETURN(
       scheduled_, ScheduledExperts::Create(spec, weights_, kernels, workers, *experts_, *compute_, *device_, options));
   MOE_RETURN_IF_ERROR(scheduled_->MeasureCosts(*device_));
@@ -131,9 +131,9 @@ void HybridDevice::LogCosts(const experts::ExpertCosts& costs, const std::string
 
 absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::WeightSegment& segment,
                                 const CpuKernels& kernels, const WorkerPool& workers, const kv::KvPool& pool,
-                                int64_t max_rows) {
+                                const StepLimits& room) {
   const weights::ModelSpec& spec = segment.spec();
-  const int64_t hot_rows = ScheduledRows(config, max_rows);
+  const int64_t max_rows = room.rows(), hot_rows = ScheduledRows(config, room);
   if (const std::optional<int> ordinal = config.cuda_ordinal()) {
     const std::span<const uint8_t> pages = pool.PagesMemory();
     const int64_t weight_bytes = hot_rows > 0 ? PinnedWeightBytes(segment, config.pin_bytes) : 0;
@@ -141,7 +141,7 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::Weigh
     MOE_ASSIGN_OR_RETURN(engine::CudaDecodeBackend backend,
                          engine::OpenCudaDecode(gpu, spec, weights_,
                                                 {.max_rows = max_rows,
-                                                 .max_sequences = config.limits().max_batch,
+                                                 .max_sequences = room.max_batch,
                                                  .kv_pages = pool.geometry().page_count,
                                                  .reserved_bytes = config.expert_cache_bytes,
                                                  .hot_rows = hot_rows,
@@ -181,7 +181,7 @@ size_t HybridDevice::Split(const model::CheckedBatch& batch) const {
 
 void HybridDevice::LogChoice(int max_batch) const {
   std::string predicted;
-  for (int64_t rows = 2; rows <= max_batch; ++rows) {
+  for (int64_t rows = 2; rows <= max_batch; rows *= 2) {
     const double two = costs_->TwoBatches(rows - rows / 2, rows / 2);
     const double one = costs_->OneBatch(rows);
     const bool cut = overlap_ == Overlap::kOn || (overlap_ == Overlap::kAuto && two < one);

@@ -25,11 +25,12 @@ namespace moestro::decode {
 class HybridDevice {
  public:
   // REQUIRES: config.device is not none. Measures the cost of steps and logs how they will be cut. Errors come from the
-  // weights or the device. All arguments must outlive this object; `recorder` may be null.
+  // weights or the device. `room`: what steps may hold at most. All other arguments must outlive this object;
+  // `recorder` may be null.
   static absl::StatusOr<std::unique_ptr<HybridDevice>> Create(const DecodeConfig& config,
                                                               const weights::WeightSegment& segment,
                                                               const CpuKernels& kernels, WorkerPool& workers,
-                                                              const kv::KvPool& pool, int64_t max_rows,
+                                                              const kv::KvPool& pool, const StepLimits& room,
                                                               model::RoutingRecorder* recorder);
 
   HybridForward& forward() { return *forward_; }
@@ -44,10 +45,10 @@ class HybridDevice {
   HybridDevice() = default;
   // Opens the device and the objects that compute on it.
   absl::Status Open(const DecodeConfig& config, const weights::WeightSegment& segment, const CpuKernels& kernels,
-                    const WorkerPool& workers, const kv::KvPool& pool, int64_t max_rows);
+                    const WorkerPool& workers, const kv::KvPool& pool, const StepLimits& room);
   // Experts on the device, as --expert-cache-bytes and --expert-schedule say.
   absl::Status ScheduleExperts(const DecodeConfig& config, const weights::ModelSpec& spec, const CpuKernels& kernels,
-                               WorkerPool& workers, int64_t max_rows);
+                               WorkerPool& workers, const StepLimits& room);
   // The same with --near-units.
   absl::Status DivideExperts(const DecodeConfig& config, const weights::ModelSpec& spec, const CpuKernels& kernels,
                              WorkerPool& workers, int64_t max_rows);

@@ -29,19 +29,24 @@ int main(int argc, char** argv) {
       "files of requests ('moestro batch'): steps take what time they take")
       .Because("people wait for answers; files of requests are the exception");
   flags
-      .Add("--max-batch", config.max_batch,
-           "Most sequences in one decode step, including those still in their prompt; 0: 6, or 256 with --mode "
-           "throughput (at most 64, or 8192)")
+      .Add(
+          "--max-batch", config.max_batch,
+          "Most sequences in one decode step, including those still in their prompt; 0: as many as keep a step, as "
+          "measured at the start, below 250 ms or four times a step of one, within 4 to 64; with --mode throughput 256 "
+          "(at most 64, or 8192)")
       .Because("found at the start");
   flags
       .Add("--itl-bound-ms", config.itl_bound_ms,
            "Steps in which a sequence decodes should take fewer milliseconds than this; it bounds the prompt tokens of "
-           "such a step, of which there are at least 8; 0: 50, or no bound with --mode throughput")
+           "such a step, of which there are at least 8; 0: 50, or 1.5 times the step without prompts if that is more; "
+           "no "
+           "bound with --mode throughput")
       .Because("found at the start");
   flags
       .Add("--max-chunk-tokens", config.max_chunk_tokens,
-           "Most prompt tokens in one step; without a decoding sequence a step takes this many; 0: 256, or with "
-           "--mode throughput 1024, and 4096 if experts stream to a device")
+           "Most prompt tokens in one step; without a decoding sequence a step takes this many; 0: as many as make "
+           "reading the weights a tenth of a step's time, as measured at the start, within 256 to 4096, a second and a "
+           "GiB of buffers; 256 with a device; with --mode throughput 1024, and 4096 if experts stream to a device")
       .Because("found at the start");
   flags
       .Add("--kv-tokens", config.kv_tokens,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "common/base/status.h"
 #include "common/roofline/measure_layers.h"
@@ -27,10 +28,11 @@ std::vector<PromptCost> CostsOf(const weights::ModelSpec& spec, const roofline::
   const roofline::PromptForecast forecast(spec, times);
   std::vector<PromptCost> costs;
   for (int64_t decoding = 0;; decoding = std::min(std::max<int64_t>(1, 2 * decoding), max_batch)) {
-    const roofline::PromptForecast::Steps steps{.max_rows = chunks.max_rows,
-                                                .least = ChunkSizer::kMinRows,
-                                                .bound_seconds = ChunkSizer::kTargetShare * chunks.bound_seconds,
-                                                .decoding = decoding};
+    const roofline::PromptForecast::Steps steps{
+        .max_rows = chunks.max_rows,
+        .least = ChunkSizer::kMinRows,
+        .bound_seconds = ChunkSizer::kTargetShare * chunks.Bound(forecast.StepSeconds(decoding)),
+        .decoding = decoding};
     // Longer prompts begin with the steps of shorter ones.
     int64_t done = 0;
     double seconds = 0;
@@ -52,15 +54,23 @@ std::vector<PromptCost> CostsOf(const weights::ModelSpec& spec, const roofline::
   }
 }
 
-absl::StatusOr<std::vector<PromptCost>> MeasurePromptCosts(ForwardPass& forward, const ChunkSizer::Options& chunks,
-                                                           int64_t max_batch, SharedCores& cores) {
-  std::vector<PromptCost> costs;
+absl::StatusOr<std::vector<MeasuredLayers>> MeasureSteps(ForwardPass& forward, int64_t max_rows, SharedCores& cores) {
+  std::vector<MeasuredLayers> measured;
   MOE_RETURN_IF_ERROR(cores.Measure([&](bool alone) -> absl::Status {
-    MOE_ASSIGN_OR_RETURN(const roofline::LayerTimes times, Measure(forward, chunks.max_rows));
-    const std::vector<PromptCost> measured = CostsOf(forward.spec(), times, chunks, max_batch, alone);
-    costs.insert(costs.end(), measured.begin(), measured.end());
+    MOE_ASSIGN_OR_RETURN(roofline::LayerTimes times, Measure(forward, max_rows));
+    measured.push_back({.alone = alone, .times = std::move(times)});
     return absl::OkStatus();
   }));
+  return measured;
+}
+
+std::vector<PromptCost> CostsOf(const weights::ModelSpec& spec, std::span<const MeasuredLayers> measured,
+                                const ChunkSizer::Options& chunks, int64_t max_batch) {
+  std::vector<PromptCost> costs;
+  for (const MeasuredLayers& step : measured) {
+    const std::vector<PromptCost> own = CostsOf(spec, step.times, chunks, max_batch, step.alone);
+    costs.insert(costs.end(), own.begin(), own.end());
+  }
   return costs;
 }
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +27,7 @@
 #include "common/platform/shared_cores.h"
 #include "common/platform/shared_memory.h"
 #include "common/platform/worker_pool.h"
+#include "common/roofline/pass_rows.h"
 #include "common/rpc/role_server.h"
 #include "common/rpc/tokenizer_client.h"
 #include "common/rpc/weight_client.h"
@@ -37,12 +41,13 @@
 #include "services/decode/pool_grower.h"
 #include "services/decode/pool_plan.h"
 #include "services/decode/prompt_costs.h"
+#include "services/decode/step_limits.h"
 
 namespace moestro::decode {
 namespace {
 
 // One request holds one lease. More requests than this could only wait for a place in the batch.
-int64_t LeaseSlots(const DecodeConfig& config) { return std::max(256, 2 * config.limits().max_batch); }
+int64_t LeaseSlots(const DecodeConfig& config) { return std::max(256, 2 * RoomToMeasure(config).max_batch); }
 
 // Removes the pools of a killed predecessor. Their names are never used again. Writers that still map one write into
 // memory that no process reads, until they see that its owner is gone.
@@ -118,9 +123,6 @@ class DecodeServer {
         metrics_(registry_),
         weight_client_(RoleAddress(config.node, "weight_store"), "decode", registry_,
                        config.cuda_ordinal() ? SharedMemory::ReadOnly::kLiftable : SharedMemory::ReadOnly::kForGood),
-        limits_(config.limits()),
-        loop_options_{.max_batch = limits_.max_batch,
-                      .chunks = {.bound_seconds = limits_.bound_seconds, .max_rows = limits_.max_chunk_tokens}},
         rpc_(registry_, std::chrono::seconds(config.lease_timeout_seconds)),
         server_("decode", config.node, registry_, termination) {}
 
@@ -138,8 +140,18 @@ class DecodeServer {
     MOE_ASSIGN_OR_RETURN(const int64_t reserve, PoolReserve());
     // A GPU has a place for all of its pages.
     MOE_ASSIGN_OR_RETURN(pool_, CreatePool(config_, *weights_, workers_->domains(), reserve));
-    MOE_ASSIGN_OR_RETURN(ForwardPass * forward, BuildForward());
-    const std::vector<PromptCost> costs = MeasuredCosts(*forward);
+    const StepLimits room = recorder_ != nullptr ? config_.limits() : RoomToMeasure(config_);
+    MOE_ASSIGN_OR_RETURN(ForwardPass * forward, BuildForward(room));
+    std::vector<MeasuredLayers> measured = MeasuredSteps(*forward, room);
+    const StepLimits limits = SetLimits(measured);
+    if (engine_ != nullptr && limits.rows() != room.rows()) {
+      MOE_ASSIGN_OR_RETURN(forward, BuildEngine(limits.rows()));
+    }
+    for (MeasuredLayers& step : measured) {
+      step.times = roofline::WithRows(weights_->spec(), std::move(step.times), limits.max_chunk_tokens);
+    }
+    const std::vector<PromptCost> costs =
+        CostsOf(weights_->spec(), measured, loop_options_.chunks, loop_options_.max_batch);
     if (const auto stats = pool_->stats(); stats.total_pages < stats.most_pages) {
       grower_.emplace(*pool_, PoolGrower::Options{.free_pages = stats.total_pages,
                                                   .spare_bytes = [reserve] { return SparePoolBytes(reserve); }});
@@ -151,13 +163,13 @@ class DecodeServer {
     grammars_.emplace(
         [this, fingerprint] { return LoadTokenizer(RoleAddress(config_.node, "weight_store"), fingerprint); },
         static_cast<int32_t>(weights_->spec().vocab_size));
-    rpc_.Serve(pool_.get(), &*leases_, &*loop_, &*grammars_, fingerprint, costs);
+    rpc_.Serve(pool_.get(), &*leases_, &*loop_, &*grammars_, fingerprint, costs, BackgroundSequences(config_, limits));
     server_.rpc().SetServing(true);
     LogInfo(
         "ready: {} kernels, {} threads on CPUs {} ({} while prefill computes nothing) in {} NUMA domains "
         "(weights placed for {}), mode {}, batch up to {}",
         kernels_.isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
-        weights_->numa_domains(), WordOf(kModeWords, config_.mode), limits_.max_batch);
+        weights_->numa_domains(), WordOf(kModeWords, config_.mode), limits.max_batch);
     if (cores_->quota()) {
       LogInfo("{} allows {} CPUs: {} threads compute at a time", cores_->quota()->file, cores_->quota()->cpus,
               ThreadsOf(*cores_->quota()));
@@ -183,15 +195,15 @@ class DecodeServer {
   absl::Status BuildRecorder() {
     if (config_.routing_trace.empty()) return absl::OkStatus();
     MOE_ASSIGN_OR_RETURN(recorder_, model::RoutingRecorder::Create(config_.routing_trace, *weights_, kernels_,
-                                                                   *workers_, loop_options_.max_rows()));
+                                                                   *workers_, config_.limits().rows()));
     loop_options_.trace = &recorder_->trace();
     return absl::OkStatus();
   }
 
   // Null without a device, or if the machine has others but not this one: a node with a broken GPU still serves.
-  absl::StatusOr<ForwardPass*> BuildHybrid(int64_t max_rows) {
+  absl::StatusOr<ForwardPass*> BuildHybrid(const StepLimits& room) {
     if (config_.device == "none") return nullptr;
-    auto hybrid = HybridDevice::Create(config_, *weights_, kernels_, *workers_, *pool_, max_rows, recorder_.get());
+    auto hybrid = HybridDevice::Create(config_, *weights_, kernels_, *workers_, *pool_, room, recorder_.get());
     if (absl::IsNotFound(hybrid.status())) {
       LogWarning("the CPU computes everything until this role starts again: {}",
                  std::string(hybrid.status().message()));
@@ -204,17 +216,21 @@ class DecodeServer {
     return &hybrid_->forward();
   }
 
-  absl::StatusOr<ForwardPass*> BuildForward() {
-    const int64_t max_rows = loop_options_.max_rows();
+  absl::StatusOr<ForwardPass*> BuildForward(const StepLimits& room) {
     if (config_.mode == Mode::kThroughput && config_.device != "none") {
-      MOE_ASSIGN_OR_RETURN(batch_device_, BatchDevice::Create(config_, *weights_, kernels_, *workers_, max_rows));
+      MOE_ASSIGN_OR_RETURN(batch_device_, BatchDevice::Create(config_, *weights_, kernels_, *workers_, room.rows()));
       metrics_.device.Set(1);
       const WeightPages& pages = batch_device_->forward().pages();
       metrics_.batch_resident_ratio.Set(static_cast<double>(pages.resident()) / static_cast<double>(pages.experts()));
       return &batch_device_->forward();
     }
-    MOE_ASSIGN_OR_RETURN(ForwardPass * hybrid, BuildHybrid(max_rows));
-    if (hybrid != nullptr) return hybrid;
+    MOE_ASSIGN_OR_RETURN(ForwardPass * hybrid, BuildHybrid(room));
+    return hybrid != nullptr ? hybrid : BuildEngine(room.rows());
+  }
+
+  // In place of an earlier one, which is gone before the memory is taken.
+  absl::StatusOr<ForwardPass*> BuildEngine(int64_t max_rows) {
+    engine_ = nullptr;
     model::Engine::Options options;
     options.max_rows = max_rows;
     if (recorder_ != nullptr) {
@@ -224,15 +240,44 @@ class DecodeServer {
     return &cpu_forward_.emplace(*engine_);
   }
 
-  // Without them the router goes by its own numbers, so a failure costs no more than that. A trace records whole passes
-  // of requests only.
-  std::vector<PromptCost> MeasuredCosts(ForwardPass& forward) {
+  // Without them the router goes by its own numbers, and limits are constants, so a failure costs no more than that. A
+  // trace records whole passes of requests only.
+  std::vector<MeasuredLayers> MeasuredSteps(ForwardPass& forward, const StepLimits& room) {
     if (recorder_ != nullptr) return {};
-    const auto costs = MeasurePromptCosts(forward, loop_options_.chunks, loop_options_.max_batch, *cores_);
-    if (costs.ok()) return *costs;
-    LogWarning("what prompts take could not be measured, so the router does not predict it: {}",
-               std::string(costs.status().message()));
+    const int64_t sequences = std::min(room.max_batch, kMostSequencesForLatency);
+    auto measured = MeasureSteps(forward, std::max(room.max_chunk_tokens, sequences), *cores_);
+    if (measured.ok()) return *std::move(measured);
+    LogWarning("what steps take could not be measured, so the router does not predict prompts: {}",
+               std::string(measured.status().message()));
     return {};
+  }
+
+  // For those that nobody set.
+  void TellLimits(const ChosenLimits& chosen) {
+    Settings& settings = *config_.node.settings;
+    const StepLimits& limits = chosen.limits;
+    if (config_.max_batch == 0) settings.Measure("max-batch", absl::StrCat(limits.max_batch), chosen.of_batch);
+    if (config_.itl_bound_ms == 0) {
+      const bool none = std::isinf(limits.bound_seconds);
+      settings.Measure("itl-bound-ms", none ? "0" : absl::StrCat(1e3 * limits.bound_seconds), chosen.of_bound);
+    }
+    if (config_.max_chunk_tokens == 0) {
+      settings.Measure("max-chunk-tokens", absl::StrCat(limits.max_chunk_tokens), chosen.of_chunk);
+    }
+  }
+
+  // A device has room for what was measured.
+  StepLimits SetLimits(std::span<const MeasuredLayers> measured) {
+    const weights::ModelSpec& spec = weights_->spec();
+    const int64_t most_chunk = engine_ != nullptr ? roofline::PassRowsWithin(spec, workers_->threads()) : 0;
+    const ChosenLimits chosen = ChooseLimits(config_, spec, measured, most_chunk);
+    LogInfo("{}", chosen.reason());
+    TellLimits(chosen);
+    loop_options_.max_batch = chosen.limits.max_batch;
+    loop_options_.chunks = {.bound_seconds = chosen.limits.bound_seconds,
+                            .max_rows = chosen.limits.max_chunk_tokens,
+                            .bound_over_base = chosen.limits.bound_over_base};
+    return chosen.limits;
   }
 
   // Handles leases that were not started, pages of dead writers, and gauges.
@@ -264,7 +309,6 @@ class DecodeServer {
   std::optional<WorkerPool> workers_;
   std::unique_ptr<SharedCores> cores_;
   std::unique_ptr<model::RoutingRecorder> recorder_;  // null: no trace
-  const StepLimits limits_;
   DecodeLoop::Options loop_options_;
   std::unique_ptr<kv::KvPool> pool_;
   std::optional<PoolGrower> grower_;

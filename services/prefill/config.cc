@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/collective/shared/region.h"
 #include "common/process/flag_check.h"
+#include "common/roofline/pass_rows.h"
 #include "services/prefill/device_shares.h"
 
 namespace moestro::prefill {
@@ -155,7 +156,7 @@ absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
         "--mla-form absorbed: promises the same bits on every path, but decode does not round inputs as "
         "--prefill-activations fp8 does");
   }
-  MOE_RETURN_IF_ERROR(CheckFlagRange("--chunk-tokens", config.chunk_tokens, 1, 512));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--chunk-tokens", config.chunk_tokens, 0, roofline::kMostPassRows));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--queue-limit", config.queue_limit, 0, 1 << 20));
   MOE_RETURN_IF_ERROR(
       CheckFlagRange("--unabsorbed-from-tokens", config.mla_form.unabsorbed_from_tokens, 1, int64_t{1} << 32));

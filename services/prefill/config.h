@@ -91,10 +91,13 @@ struct PrefillConfig {
   Int8Activations int8_activations = Int8Activations::kPublished;  // the same for all roles that compute
   PrefillActivations activations = PrefillActivations::kAuto;
   std::vector<int> lent_cpus;  // CPUs that TakeCpuShare leaves to others; used while decode computes nothing
-  int chunk_tokens = 256;      // tokens of one forward pass
+  int chunk_tokens = 0;        // of one forward pass in place; 0: follows from measured times, see ChooseChunk
   int queue_limit = 256;       // requests that may wait
   MlaFormPolicy mla_form;
   StreamConfig stream;
+
+  // Rows that are measured before a chunk follows from them, and of the tiles of host devices.
+  int tile_tokens() const { return chunk_tokens > 0 ? chunk_tokens : 256; }
 };
 
 // INVALID_ARGUMENT names the flag.

@@ -126,7 +126,7 @@ absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const device::Devi
     opened.fp8_inputs = kernels_.fp8_activations && model::HasFp8Weights(spec, model_->weights);
     opened.device = device::NewHostDevice({.memory_bytes = bytes > 0 ? bytes : device::kHostDeviceBytes});
     opened.compute =
-        std::make_unique<engine::HostPrefill>(spec, model_->weights, kernels_, workers_, config_.chunk_tokens);
+        std::make_unique<engine::HostPrefill>(spec, model_->weights, kernels_, workers_, config_.tile_tokens());
   }
   opened.prefill =
       std::make_unique<StreamPrefill>(*opened.device, spec, model_->weights, *opened.compute, LimitsOf(config_.stream));
@@ -154,7 +154,7 @@ absl::StatusOr<PromptDevice> PrefillBackends::Rank(size_t index) {
     for (const Named& each : named_) shares.push_back(each.share);
     const auto host = std::make_shared<HostRank>(
         model_, device.device, ShareOf(config_, workers_.own_threads(), rank, ProportionalParts(shares)), kernels_,
-        config_.chunk_tokens);
+        config_.tile_tokens());
     made.rank = {.device = host->device.get(), .kernels = &host->kernels, .owner = host};
     made.workers = &host->workers;
   }
@@ -381,8 +381,8 @@ absl::StatusOr<std::vector<PromptCost>> PrefillBackends::MeasureCosts() {
   StreamMeasureOptions options{.form = form_of(longest)};
   // A GPU computes few rows no faster than some hundreds. The host computes as in place, in tiles.
   const bool is_gpu = named_[0].name.cuda_ordinal.has_value();
-  for (const int64_t rows : {is_gpu ? int64_t{256} : int64_t{config_.chunk_tokens} / 4,
-                             is_gpu ? int64_t{2048} : int64_t{config_.chunk_tokens}}) {
+  for (const int64_t rows : {is_gpu ? int64_t{256} : int64_t{config_.tile_tokens()} / 4,
+                             is_gpu ? int64_t{2048} : int64_t{config_.tile_tokens()}}) {
     if (rows >= 1 && rows <= longest && first.Plan(rows, options.form).ok()) options.rows.push_back(rows);
   }
   if (options.rows.empty()) return std::vector<PromptCost>();

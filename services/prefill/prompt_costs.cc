@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "common/base/status.h"
 #include "common/roofline/measure_layers.h"
+#include "common/roofline/pass_rows.h"
 
 namespace moestro::prefill {
 
@@ -59,26 +61,45 @@ PromptCost StreamedCost(const weights::ModelSpec& spec, std::span<const LayerTim
   return cost;
 }
 
-absl::StatusOr<std::vector<PromptCost>> MeasureInPlace(MlaFormPolicy form, model::Engine& engine, SharedCores& cores) {
+absl::StatusOr<std::vector<InPlaceTimes>> MeasureInPlace(MlaFormPolicy form, model::Engine& engine,
+                                                         SharedCores& cores) {
   const weights::ModelSpec& spec = engine.spec();
-  const int64_t chunk = engine.max_rows();
-  roofline::MeasureOptions options{.rows = roofline::RowsToMeasure(chunk)};
+  roofline::MeasureOptions options{.rows =
+                                       roofline::RowsToMeasure(std::min(engine.max_rows(), roofline::kFewestPassRows))};
   // First the form of long prompts, where attention matters.
   options.forms = {form.ForPrompt(spec.max_position_embeddings)};
   if (form.ForPrompt(1) != options.forms.front()) options.forms.push_back(form.ForPrompt(1));
-  std::vector<PromptCost> costs;
+  std::vector<InPlaceTimes> measured;
   MOE_RETURN_IF_ERROR(cores.Measure([&](bool alone) -> absl::Status {
     MOE_ASSIGN_OR_RETURN(
-        const LayerTimes times,
+        LayerTimes times,
         roofline::MeasureLayers(
             spec, options,
             [&](const model::ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted) {
               return engine.Forward(batch, interrupted, [](int64_t, std::span<const float>) {});
             },
             [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }));
-    costs.push_back(InPlaceCost(spec, times, form, chunk, alone));
+    measured.push_back({.alone = alone, .times = std::move(times)});
     return absl::OkStatus();
   }));
+  return measured;
+}
+
+int64_t ChooseChunk(const weights::ModelSpec& spec, std::span<const InPlaceTimes> measured, int threads) {
+  const int64_t most = roofline::PassRowsWithin(spec, threads);
+  int64_t rows = roofline::kFewestPassRows;
+  for (const InPlaceTimes& each : measured) {
+    rows = std::max(rows, roofline::ChoosePassRows(roofline::PassTimesOf(spec, each.times), most));
+  }
+  return rows;
+}
+
+std::vector<PromptCost> InPlaceCosts(const weights::ModelSpec& spec, std::span<const InPlaceTimes> measured,
+                                     MlaFormPolicy form, int64_t chunk) {
+  std::vector<PromptCost> costs;
+  for (const InPlaceTimes& each : measured) {
+    costs.push_back(InPlaceCost(spec, roofline::WithRows(spec, each.times, chunk), form, chunk, each.alone));
+  }
   return costs;
 }
 

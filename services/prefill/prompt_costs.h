@@ -16,9 +16,23 @@
 
 namespace moestro::prefill {
 
-// In place, with the role's own cores and with all. `cores` are those of the engine's workers. Errors are those of a
-// forward pass. REQUIRES: no prompt runs.
-absl::StatusOr<std::vector<PromptCost>> MeasureInPlace(MlaFormPolicy form, model::Engine& engine, SharedCores& cores);
+// Of the layers of a prompt in place.
+struct InPlaceTimes {
+  bool alone = false;  // with all cores, not just the role's own
+  roofline::LayerTimes times;
+};
+
+// With the role's own cores and, while decode computes nothing, with all. `cores` are those of the engine's workers.
+// Errors are those of a forward pass. REQUIRES: no prompt runs.
+absl::StatusOr<std::vector<InPlaceTimes>> MeasureInPlace(MlaFormPolicy form, model::Engine& engine, SharedCores& cores);
+
+// How many rows a pass should take (ChoosePassRows), at most as many as memory allows with these threads.
+// kFewestPassRows if nothing was measured.
+int64_t ChooseChunk(const weights::ModelSpec& spec, std::span<const InPlaceTimes> measured, int threads);
+
+// The figures of all measurements, in passes of `chunk` rows.
+std::vector<PromptCost> InPlaceCosts(const weights::ModelSpec& spec, std::span<const InPlaceTimes> measured,
+                                     MlaFormPolicy form, int64_t chunk);
 
 // The figures of one measurement of passes of `chunk` rows.
 PromptCost InPlaceCost(const weights::ModelSpec& spec, const roofline::LayerTimes& times, MlaFormPolicy form,

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/base/steady_seconds.h"
 #include "common/kernels/dispatch.h"
@@ -16,6 +18,7 @@
 #include "common/platform/numa.h"
 #include "common/platform/shared_cores.h"
 #include "common/platform/worker_pool.h"
+#include "common/roofline/pass_rows.h"
 #include "common/rpc/role_server.h"
 #include "common/rpc/tokenizer_client.h"
 #include "common/rpc/weight_client.h"
@@ -61,7 +64,7 @@ class PrefillServer {
         "ready: {} kernels, {} threads on CPUs {} ({} while decode computes nothing) in {} NUMA domains (weights "
         "placed for {}), chunks of {} tokens, MLA form {}",
         kernels_.isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
-        weights_->numa_domains(), config_.chunk_tokens, WordOf(kMlaFormWords, config_.mla_form.choice));
+        weights_->numa_domains(), engine_->max_rows(), WordOf(kMlaFormWords, config_.mla_form.choice));
     if (cores_->quota()) {
       LogInfo("{} allows {} CPUs: {} threads compute at a time", cores_->quota()->file, cores_->quota()->cpus,
               ThreadsOf(*cores_->quota()));
@@ -86,9 +89,7 @@ class PrefillServer {
     MOE_ASSIGN_OR_RETURN(cores_, SharedCores::Open(SharedCoresPath(config_.node), SharedCores::Role::kPrefill,
                                                    *workers_, {.follow_quota = config_.cpu.threads == 0}));
     TellCpus(config_.cpu, *workers_, cores_->quota(), *config_.node.settings);
-    model::Engine::Options options;
-    options.max_rows = config_.chunk_tokens;
-    MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, kernels_, *workers_, options));
+    MOE_RETURN_IF_ERROR(BuildEngine());
     MOE_ASSIGN_OR_RETURN(streaming_, PrefillBackends::Create(config_, weights_, kernels_, *workers_));
     StreamPath path;
     if (streaming_ != nullptr) {
@@ -102,27 +103,58 @@ class PrefillServer {
     return absl::OkStatus();
   }
 
+  // With as many rows in a pass as are set, or as follows from what an engine of few rows takes.
+  absl::Status BuildEngine() {
+    const auto build = [this](int64_t max_rows) -> absl::Status {
+      engine_ = nullptr;  // first, so that its memory is free
+      model::Engine::Options options;
+      options.max_rows = max_rows;
+      MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, kernels_, *workers_, options));
+      return absl::OkStatus();
+    };
+    const bool is_set = config_.chunk_tokens > 0;
+    MOE_RETURN_IF_ERROR(build(config_.tile_tokens()));
+    const auto measured = MeasureInPlace(config_.mla_form, *engine_, *cores_);
+    if (!measured.ok()) {
+      WarnOf("in place", measured.status());
+      return absl::OkStatus();
+    }
+    const weights::ModelSpec& spec = weights_->spec();
+    int64_t rows = engine_->max_rows();
+    if (!is_set) {
+      rows = ChooseChunk(spec, *measured, workers_->threads());
+      const roofline::PassTimes pass = roofline::PassTimesOf(spec, measured->back().times);
+      const std::string reason =
+          absl::StrFormat("reading all weights takes %.3g ms, a row %.3g ms", 1e3 * pass.read, 1e3 * pass.row);
+      LogInfo("passes of {} tokens: {}", rows, reason);
+      config_.node.settings->Measure("chunk-tokens", absl::StrCat(rows), reason);
+      if (rows != engine_->max_rows()) MOE_RETURN_IF_ERROR(build(rows));
+    }
+    in_place_costs_ = InPlaceCosts(spec, *measured, config_.mla_form, rows);
+    return absl::OkStatus();
+  }
+
   // Other devices take other times.
   void BetweenPrompts() {
     streaming_->BetweenPrompts(SteadySeconds());
     if (streaming_->state().open != measured_devices_) rpc_.SetCosts(MeasuredCosts());
   }
 
-  // Without them the router goes by its own numbers, so a failure costs no more than that.
+  // Without what was not measured the router goes by its own numbers, so a failure costs no more than that.
+  static void WarnOf(const char* how, const absl::Status& status) {
+    LogWarning("what prompts take {} could not be measured, so the router does not predict it: {}", how,
+               std::string(status.message()));
+  }
+
   std::vector<PromptCost> MeasuredCosts() {
-    std::vector<PromptCost> costs;
-    const auto add = [&](const char* how, const absl::StatusOr<std::vector<PromptCost>>& measured) {
-      if (measured.ok()) {
-        costs.insert(costs.end(), measured->begin(), measured->end());
-      } else {
-        LogWarning("what prompts take {} could not be measured, so the router does not predict it: {}", how,
-                   std::string(measured.status().message()));
-      }
-    };
-    add("in place", MeasureInPlace(config_.mla_form, *engine_, *cores_));
-    if (streaming_ != nullptr) {
-      measured_devices_ = streaming_->state().open;
-      add("streamed", streaming_->MeasureCosts());
+    std::vector<PromptCost> costs = in_place_costs_;
+    if (streaming_ == nullptr) return costs;
+    measured_devices_ = streaming_->state().open;
+    const auto streamed = streaming_->MeasureCosts();
+    if (streamed.ok()) {
+      costs.insert(costs.end(), streamed->begin(), streamed->end());
+    } else {
+      WarnOf("streamed", streamed.status());
     }
     return costs;
   }
@@ -146,6 +178,7 @@ class PrefillServer {
   std::optional<WorkerPool> workers_;
   std::unique_ptr<SharedCores> cores_;
   std::unique_ptr<model::Engine> engine_;
+  std::vector<PromptCost> in_place_costs_;
   std::unique_ptr<PrefillBackends> streaming_;  // null: the settings name no device
   int64_t measured_devices_ = 0;                // that were open at the last measurement
   std::optional<PrefillRunner> runner_;

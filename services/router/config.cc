@@ -48,7 +48,7 @@ absl::Status ValidateRouterConfig(const RouterConfig& config) {
   }
   MOE_RETURN_IF_ERROR(CheckFlagRange("--max-context-tokens", config.max_context_tokens, 0, 1 << 30));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--default-max-tokens", config.default_max_tokens, 0, 1 << 24));
-  MOE_RETURN_IF_ERROR(CheckFlagRange("--batch-in-flight", config.batch_in_flight, 1, 4096));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--batch-in-flight", config.batch_in_flight, 0, 4096));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--queue-limit", config.queue_limit, 1, 1 << 16));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--write-stall-seconds", config.write_stall_seconds, 1, 3600));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--chunked-below-tokens", config.chunked_below_tokens, 0, 1 << 24));

@@ -45,7 +45,7 @@ struct RouterConfig {
   int max_context_tokens = 0;                    // that a request may hold; 0: what model and KV pool do
   int default_max_tokens = 0;                    // for requests that set no max_tokens; 0: what the checkpoint says
   std::string batch_dir;                         // where files and batches are kept; empty: none are
-  int batch_in_flight = 32;                      // requests of each key's batch at once
+  int batch_in_flight = 0;                       // requests of each key's batch at once; 0: as decode says
   int queue_limit = 256;                         // requests that may wait for KV pages
   int recovery_seconds = 60;                     // how long requests wait for a role (admission/roles.h); above drain
   int write_stall_seconds = 30;                  // a client that reads nothing for this long is cut off

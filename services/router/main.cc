@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   flags
       .Add("--batch-in-flight", config.batch_in_flight,
            "Requests at once of the batch that runs; one batch of each key does. More give more tokens/s and let "
-           "other requests wait longer")
+           "other requests wait longer. 0: as many as decode computes at once, less one with mode latency")
       .Because("found at the start");
   flags.Add("--queue-limit", config.queue_limit, "Requests that may wait for KV pages; further requests are refused")
       .Because("those behind would wait for minutes; clients try again");

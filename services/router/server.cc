@@ -267,9 +267,16 @@ class Router {
         known = figures.has_value();
         policy_.SetCosts(role, figures ? figures->costs : std::vector<PromptCost>());
         if (figures && figures->kv_tokens > 0) board_.SetKvTokens(figures->kv_tokens);
+        if (figures && figures->background_sequences > 0) FollowPlaces(figures->background_sequences);
       }
     }
     for (const PromptWay way : kPromptWays) metrics_.PredictionCorrection(way).Set(policy_.correction(way));
+  }
+
+  void FollowPlaces(int places) {
+    batches_.SetPlaces(places);
+    if (config_.batch_in_flight > 0) return;
+    config_.node.settings->Derive("batch-in-flight", absl::StrCat(places), "decode's max-batch, and its mode");
   }
 
   // For calls that neither queue nor run, such as tokenizing.

@@ -176,13 +176,26 @@ absl::Status Batches::RunOne(const std::string& id, Line& line) {
   return Finish(id, **file, *journal, answered, line);
 }
 
+void Batches::SetPlaces(int places) {
+  MutexLock lock(mutex_);
+  places_ = places;
+  changed_.notify_all();
+}
+
+int Batches::InFlight(const std::string& id) {
+  if (limits_.in_flight > 0) return limits_.in_flight;
+  MutexLock lock(mutex_);
+  while (places_ == 0 && !stopping_ && batches_.at(id).status != BatchStatus::kCancelling) changed_.wait(lock);
+  return std::max(1, places_);
+}
+
 absl::Status Batches::Answer(const std::string& id, const batch::RequestFile& file, batch::Journal& journal,
                              Line& line) {
   if (const size_t suspects = journal.Suspects().size(); suspects > 0) {
     LogWarning("{}: a router ended while {} of its requests were under way; they run first, each alone", id, suspects);
   }
   const std::unique_ptr<batch::Executor> executor = make_executor_(Copy(id).tenant);
-  batch::BatchRun run(file, journal, *executor, {.in_flight = limits_.in_flight, .alone = &alone_});
+  batch::BatchRun run(file, journal, *executor, {.in_flight = InFlight(id), .alone = &alone_});
   {
     MutexLock lock(mutex_);
     const BatchStatus status = batches_.at(id).status;
@@ -389,8 +402,9 @@ absl::StatusOr<BatchRecord> Batches::Cancel(const std::string& tenant, const std
     if (waits) {
       metrics_.cancelled.Increment();
       LeaveLine(batch, line);
-    } else if (line.run != nullptr) {
-      line.run->Stop();
+    } else {
+      changed_.notify_all();  // it may wait to know how many places there are
+      if (line.run != nullptr) line.run->Stop();
     }
   };
   MOE_ASSIGN_OR_RETURN(BatchRecord batch, Change(id, line, cancel, shown));

@@ -27,7 +27,7 @@ struct BatchLimits {
   size_t unfinished = 64;    // batches
   size_t finished = 1000;    // that are remembered; older ones are forgotten, and their files stay
   size_t requests = 50'000;  // of a batch: OpenAI's bound
-  int in_flight = 32;        // requests at once
+  int in_flight = 0;         // requests at once; 0: SetPlaces says
 };
 
 // Thread-safe.
@@ -58,6 +58,10 @@ class Batches {
   absl::Status Remove(const std::string& tenant, const std::string& id);
   std::vector<BatchRecord> List(const std::string& tenant) const;  // newest first
 
+  // How many requests of a batch may be in work at once, for batches that begin from now on. The first waits for this
+  // unless the limits have a number.
+  void SetPlaces(int places);
+
   // FileStore::Add.
   absl::StatusOr<StoredFile> AddFile(const std::string& tenant, const std::string& name, std::string_view contents);
   // Deletes a file. FAILED_PRECONDITION: an unfinished batch needs it. NOT_FOUND.
@@ -79,6 +83,8 @@ class Batches {
   void RunLine(const std::string& tenant, Line& line);
   void RunFirst(const std::string& id, Line& line);
   absl::Status RunOne(const std::string& id, Line& line);
+  // Waits until it is known, or `id` need not run.
+  int InFlight(const std::string& id);
   absl::Status Answer(const std::string& id, const batch::RequestFile& file, batch::Journal& journal, Line& line);
   absl::Status Finish(const std::string& id, const batch::RequestFile& file, const batch::Journal& journal,
                       const absl::Status& answered, Line& line);
@@ -107,6 +113,7 @@ class Batches {
   mutable Mutex mutex_;
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  int places_ ABSL_GUARDED_BY(mutex_) = 0;                              // 0: not known
   std::map<std::string, BatchRecord> batches_ ABSL_GUARDED_BY(mutex_);  // by id, so the oldest first
   std::map<std::string, Line> lines_ ABSL_GUARDED_BY(mutex_);           // by tenant; a line stays where it is
 };

@@ -17,6 +17,7 @@ namespace moestro::router {
 struct RoleFigures {
   std::vector<PromptCost> costs;  // of prompts
   uint64_t kv_tokens = 0;         // of decode: what its KV pool can hold; 0: of others, or unknown
+  int background_sequences = 0;   // the same: requests of a batch that it should have at once
 };
 
 class PeerChannels {

@@ -64,7 +64,9 @@ std::optional<RoleFigures> PeerChannels::Figures(Role role) {
   const grpc::Status status =
       role == Role::kPrefill ? impl_->prefill->Costs(&context, {}, &reply) : impl_->decode->Costs(&context, {}, &reply);
   if (!status.ok()) return std::nullopt;
-  return RoleFigures{.costs = FromProto(reply), .kv_tokens = reply.kv_tokens()};
+  return RoleFigures{.costs = FromProto(reply),
+                     .kv_tokens = reply.kv_tokens(),
+                     .background_sequences = static_cast<int>(reply.background_sequences())};
 }
 
 void PeerChannels::CutOff(Role role) { impl_->CallsTo(role).CutOff(); }

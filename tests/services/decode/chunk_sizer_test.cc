@@ -51,6 +51,21 @@ TEST(ChunkSizerTest, TakesTheMaximumWithoutABound) {
   EXPECT_EQ(sizer.Choose(200), kMaxRows);
 }
 
+TEST(ChunkSizerTest, WhereStepsAreLongTheBoundFollowsThem) {
+  const SimulatedMachine machine{.base = 0.100};
+  ChunkSizer fixed({kBound, kMaxRows}), follows({kBound, kMaxRows, /*bound_over_base=*/1.5});
+  for (ChunkSizer* sizer : {&fixed, &follows}) {
+    for (int i = 0; i < 3; ++i) sizer->Note(4, 0, machine.StepSeconds(4, 0));
+  }
+  EXPECT_EQ(RunSteps(fixed, machine, 4, 8), ChunkSizer::kMinRows);
+  const double most = 1.5 * machine.StepSeconds(4, 0);
+  const int64_t rows = RunSteps(follows, machine, 4, 8, [&](double seconds) { EXPECT_LE(seconds, most); });
+  EXPECT_GT(rows, 200);
+  ChunkSizer fast({kBound, kMaxRows, 1.5});
+  for (int i = 0; i < 3; ++i) fast.Note(4, 0, 0.014);
+  EXPECT_LE(SimulatedMachine().StepSeconds(4, RunSteps(fast, {}, 4, 8)), kBound) << "50 ms are allowed in any case";
+}
+
 TEST(ChunkSizerTest, ClimbsToTheBoundAndNeverExceedsIt) {
   ChunkSizer sizer({kBound, kMaxRows});
   const SimulatedMachine machine;

@@ -17,7 +17,7 @@ TEST(HybridDeviceTest, SaysThatThereIsNoSuchGpu) {
   DecodeConfig config;
   config.device = "cuda:99";
   const auto hybrid = HybridDevice::Create(config, node.segment(), TestKernels(), node.workers(), node.pool(),
-                                           /*max_rows=*/8, /*recorder=*/nullptr);
+                                           {.max_batch = 4, .max_chunk_tokens = 4}, /*recorder=*/nullptr);
   EXPECT_FALSE(hybrid.ok());
   EXPECT_THAT(std::string(hybrid.status().message()), ::testing::StartsWith("--device cuda:99: "));
 }

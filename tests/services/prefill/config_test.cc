@@ -18,8 +18,8 @@ TEST(PrefillConfigTest, DefaultsAreValid) { EXPECT_TRUE(ValidatePrefillConfig(Va
 
 TEST(PrefillConfigTest, ErrorsNameTheFlag) {
   PrefillConfig config = Valid();
-  config.chunk_tokens = 0;
-  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--chunk-tokens 0"));
+  config.chunk_tokens = 4097;
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--chunk-tokens 4097"));
   config = Valid();
   config.stream.device = "abacus";
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--device abacus"));

@@ -46,5 +46,24 @@ TEST(StreamedCostTest, ADeviceWithoutTimesIsAsTheOthers) {
   EXPECT_GT(Cost(times, {1, 1}).seconds_per_pair, 0);
 }
 
+TEST(PromptCostsTest, PassesHaveAsManyRowsAsTheSlowestReadingNeeds) {
+  const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
+  const auto measured = [](double few, double many) {
+    InPlaceTimes times;
+    times.times.samples = {{.rows = 64, .dense = few, .moe = few}, {.rows = 256, .dense = many, .moe = many}};
+    return times;
+  };
+  const InPlaceTimes computes = measured(0.064, 0.256), reads = measured(0.164, 0.356);  // 0.1 s, and 1 ms a row
+  EXPECT_EQ(ChooseChunk(spec, std::vector{computes}, 2), 256);
+  EXPECT_GE(ChooseChunk(spec, std::vector{computes, reads}, 2), 1000);
+  EXPECT_EQ(ChooseChunk(spec, {}, 2), 256);
+  // More rows than were measured: one read for all of them.
+  const auto costs = InPlaceCosts(spec, std::vector{reads}, {}, 1024);
+  ASSERT_EQ(costs.size(), 1u);
+  const auto layers = static_cast<double>(spec.num_layers);
+  const double seconds = *SecondsOf(costs[0], 64, 0);
+  EXPECT_NEAR(seconds, 0.164 * layers, 0.05 * seconds);
+}
+
 }  // namespace
 }  // namespace moestro::prefill

@@ -315,6 +315,20 @@ TEST_F(BatchesTest, ARequestThatKillsTheRouterFails) {
   EXPECT_THAT(Contents(json["error_file_id"]), AllOf(HasSubstr(R"("custom_id":"pill")"), HasSubstr("process_ended")));
 }
 
+TEST_F(BatchesTest, ABatchHasAsManyRequestsInWorkAsDecodeLeavesIt) {
+  limits_.in_flight = 0;
+  Restart();
+  const std::string cancelled = Create(Line("a"));
+  ASSERT_TRUE(batches_->Cancel("alice", cancelled).ok());
+  EXPECT_EQ(WaitForEnd(cancelled).status, BatchStatus::kCancelled) << "it waited to know how many";
+  EXPECT_EQ(sent_, 0);
+  const std::string id = Create(Line("a") + Line("b") + Line("c"));
+  batches_->SetPlaces(2);
+  WaitFor(id, [&](const BatchRecord&) { return sent_ == 2; });
+  gate_.Open(3);
+  EXPECT_EQ(WaitForEnd(id).completed, 3u);
+}
+
 TEST_F(BatchesTest, CancelKeepsWhatIsDone) {
   gate_.Open(1);
   const std::string id = Create(Line("a") + Line("b"));
@@ -339,7 +353,7 @@ TEST_F(BatchesTest, ACancelledBatchThatWaitsEndsAtOnce) {
 }
 
 TEST_F(BatchesTest, CancelledBatchesAreForgotten) {
-  limits_ = {.unfinished = 2, .finished = 2};
+  limits_ = {.unfinished = 2, .finished = 2, .in_flight = 1};
   Restart();
   const std::string runs = Create(Line("a"));
   const std::string file = Upload(Line("b"));
