@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/text/json/json.h"
-#include "common/text/json/quoted.h"
 #include "services/router/http/errors.h"
 #include "services/router/http/ollama_answer.h"
 

@@ -6,10 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/text/json/json.h"
-#include "common/text/json/quoted.h"
 #include "services/router/http/api.h"
 
 namespace moestro::router {
