@@ -1,5 +1,7 @@
 #include "services/router/config.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/process/flag_check.h"
@@ -41,6 +43,9 @@ absl::Status ValidateRouterConfig(const RouterConfig& config) {
   MOE_RETURN_IF_ERROR(CheckFlagRange("--http-keep-alive-seconds", config.http_keep_alive_seconds, 0, 3600));
   MOE_RETURN_IF_ERROR(access::CheckTlsFiles(config.tls));
   MOE_RETURN_IF_ERROR(CheckExposure(config));
+  if (std::ranges::count(config.model_aliases, "") > 0) {
+    return absl::InvalidArgumentError("--model-aliases: has an empty name; write NAME,NAME without a comma at the end");
+  }
   MOE_RETURN_IF_ERROR(CheckFlagRange("--default-max-tokens", config.default_max_tokens, 0, 1 << 24));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--batch-in-flight", config.batch_in_flight, 1, 4096));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--queue-limit", config.queue_limit, 1, 1 << 16));

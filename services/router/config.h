@@ -40,6 +40,8 @@ struct RouterConfig {
   std::string keys_file;                         // API keys; empty: nobody needs one
   bool allow_anonymous = false;                  // without keys, listen where others can reach it
   access::TlsFiles tls;                          // of clients over HTTP, and over gRPC on TCP
+  std::vector<std::string> model_aliases;        // names of the model, beside its own
+  bool strict_model_names = false;               // other names reach no model
   int default_max_tokens = 0;                    // for requests that set no max_tokens; 0: what the checkpoint says
   std::string batch_dir;                         // where files and batches are kept; empty: none are
   int batch_in_flight = 32;                      // requests of each key's batch at once

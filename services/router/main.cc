@@ -45,6 +45,13 @@ int main(int argc, char** argv) {
             "PEM file of authorities: a client needs a certificate of one of them");
   flags.AddSwitch("--allow-anonymous", config.allow_anonymous,
                   "Without --keys-file, accept a --grpc-address that others reach");
+  flags
+      .Add("--model-aliases", config.model_aliases,
+           "Names of the model, with commas between them, that are listed beside its own over HTTP")
+      .Delimiter(',');
+  flags.AddSwitch("--strict-model-names", config.strict_model_names,
+                  "Over HTTP, requests for any other model are 404. Without it they get the served one, and the answer "
+                  "tells its name");
   flags.Add(
       "--default-max-tokens", config.default_max_tokens,
       "Most tokens of an answer when a request sets no max_tokens; 0: the checkpoint's max_new_tokens, else to the "

@@ -70,6 +70,7 @@ class Router {
         metrics_(registry_),
         access_(config.keys_file, registry_, clock_),
         tls_(config.tls),
+        board_({.aliases = config.model_aliases, .strict = config.strict_model_names}),
         peers_(RoleAddress(config.node, "prefill"), RoleAddress(config.node, "decode")),
         roles_([this](Role role) { return peers_.Ping(role); }, [this](Role role) { peers_.CutOff(role); }, clock_,
                std::chrono::seconds(config.recovery_seconds)),

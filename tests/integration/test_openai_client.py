@@ -42,8 +42,7 @@ def chat(client, model, **fields):
 def test_models(client, model):
     assert client.models.retrieve(model).id == model
     assert abs(client.models.retrieve(model).created - time.time()) < 3600
-    with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("other")
+    assert client.models.retrieve("other").id == model
 
 
 def test_chat(client, model):
@@ -194,9 +193,6 @@ def test_errors(client, model):
     with pytest.raises(openai.BadRequestError) as error:
         chat(client, model, temperature=5)
     assert error.value.param == "temperature" and "temperature" in error.value.message
-    with pytest.raises(openai.NotFoundError) as error:
-        chat(client, "other")
-    assert model in error.value.message
     with pytest.raises(openai.BadRequestError) as error:
         chat(client, model, messages=[{"role": "nobody", "content": "x"}])
     assert error.value.param == "messages[0].role"

@@ -1,10 +1,12 @@
 #include "services/router/http/api.h"
 
+#include <algorithm>
 #include <ctime>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/text/json/quoted.h"
 
@@ -29,10 +31,12 @@ absl::Status WithPeers(const HttpApi& api, ClientCall& call, absl::FunctionRef<a
 
 size_t MostJsonValues(const ServedModel& model) { return 8 * size_t{model.max_context_tokens} + (size_t{64} << 10); }
 
-absl::Status CheckModelName(const std::string& name, const ServedModel& model) {
-  if (name.empty() || name == model.name) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("model: ", text::Quoted(name), " is not served here; this server has ", text::Quoted(model.name)));
+absl::Status CheckModelName(std::string_view name, const ServedModel& model) {
+  if (!model.names.strict || name.empty() || std::ranges::count(NamesOf(model), name) > 0) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("model: ", text::Quoted(name), " is not served here; this server has ",
+                                          absl::StrJoin(NamesOf(model), ", ", [](std::string* out, const auto& served) {
+                                            out->append(text::Quoted(served));
+                                          })));
 }
 
 int64_t UnixSeconds() { return static_cast<int64_t>(std::time(nullptr)); }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "services/router/access/access_control.h"
@@ -42,8 +43,8 @@ absl::Status WithPeers(const HttpApi& api, ClientCall& call, absl::FunctionRef<a
 // How many JSON values a request may have: a list of all ids of a context, or tools of many, and some for all else.
 size_t MostJsonValues(const ServedModel& model);
 
-// OK if a client that asks for model `name` means the served one; it need not name any.
-absl::Status CheckModelName(const std::string& name, const ServedModel& model);
+// OK if a client that asks for model `name` gets the served one (ModelNames); it need not name any.
+absl::Status CheckModelName(std::string_view name, const ServedModel& model);
 
 int64_t UnixSeconds();
 

@@ -1,5 +1,10 @@
 #include "services/router/http/models.h"
 
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/process/node_options.h"
@@ -8,13 +13,13 @@
 namespace moestro::router {
 namespace {
 
-// With the fields of both APIs.
-OrderedJson ModelCard(const ServedModel& model) {
+// With the fields of both APIs. `name`: the model's own, or an alias.
+OrderedJson ModelCard(const ServedModel& model, const std::string& name) {
   const absl::Time created = absl::FromUnixSeconds(model.created_seconds);
-  return {{"id", model.name},
+  return {{"id", name},
           {"object", "model"},
           {"type", "model"},
-          {"display_name", model.name},
+          {"display_name", name},
           {"created", model.created_seconds},
           {"created_at", absl::FormatTime(absl::RFC3339_sec, created, absl::UTCTimeZone())},
           {"owned_by", "moestro"},
@@ -30,17 +35,22 @@ OrderedJson ModelCard(const ServedModel& model) {
 
 absl::Status HandleModels(const HttpApi& api, Response& response) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Described());
+  const std::vector<std::string> names = NamesOf(*model);
+  OrderedJson cards = OrderedJson::array();
+  for (const std::string& name : names) cards.push_back(ModelCard(*model, name));
   return response.SendJson(200, Dump({{"object", "list"},
-                                      {"data", OrderedJson::array({ModelCard(*model)})},
+                                      {"data", std::move(cards)},
                                       {"has_more", false},
-                                      {"first_id", model->name},
-                                      {"last_id", model->name}}));
+                                      {"first_id", names.front()},
+                                      {"last_id", names.back()}}));
 }
 
 absl::Status HandleModel(const HttpApi& api, const HttpRequest& request, Response& response) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Described());
-  MOE_RETURN_IF_ERROR(CheckModelName(request.head.path.substr(std::string("/v1/models/").size()), *model));
-  return response.SendJson(200, Dump(ModelCard(*model)));
+  const std::string name = request.head.path.substr(std::string("/v1/models/").size());
+  MOE_RETURN_IF_ERROR(CheckModelName(name, *model));
+  const bool is_alias = std::ranges::count(model->names.aliases, name) > 0;
+  return response.SendJson(200, Dump(ModelCard(*model, is_alias ? name : model->name)));
 }
 
 absl::Status HandleHealth(const HttpApi& api, Response& response) {

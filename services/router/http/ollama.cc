@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/text/json/json.h"
-#include "common/text/json/quoted.h"
 #include "services/router/http/errors.h"
 #include "services/router/http/ollama_answer.h"
 
@@ -56,9 +55,9 @@ OrderedJson Details(const ServedModel& model) {
           {"parameter_size", ""},   {"quantization_level", ""}};
 }
 
-OrderedJson ModelEntry(const ServedModel& model) {
-  return {{"name", model.name},
-          {"model", model.name},
+OrderedJson ModelEntry(const ServedModel& model, const std::string& name) {
+  return {{"name", name},
+          {"model", name},
           {"modified_at", OllamaTime(absl::FromUnixSeconds(model.created_seconds))},
           {"size", model.segment_bytes},
           {"digest", model.fingerprint},
@@ -82,8 +81,7 @@ absl::Status HandleOllamaShow(const HttpApi& api, HttpRequest& http, Response& r
   text::JsonFields fields(parsed, "", &status);
   const std::string name = fields.StringOr(fields.Has("model") ? "model" : "name", "");
   MOE_RETURN_IF_ERROR(status);
-  if (!IsOllamaName(name, model->name))
-    return absl::NotFoundError(absl::StrCat("model ", text::Quoted(name), " not found"));
+  MOE_RETURN_IF_ERROR(CheckOllamaName(name, *model));
   return response.SendJson(200,
                            Dump({{"modelfile", ""},
                                  {"parameters", absl::StrCat("temperature ", model->default_temperature, "\ntop_p ",
@@ -108,13 +106,15 @@ absl::Status HandleOllamaGenerate(const HttpApi& api, HttpRequest& request, Resp
 
 absl::Status HandleOllamaTags(const HttpApi& api, Response& response) {
   MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, api.board.Described());
-  return response.SendJson(200, Dump({{"models", OrderedJson::array({ModelEntry(*model)})}}));
+  OrderedJson models = OrderedJson::array();
+  for (const std::string& name : NamesOf(*model)) models.push_back(ModelEntry(*model, name));
+  return response.SendJson(200, Dump({{"models", std::move(models)}}));
 }
 
 absl::Status HandleOllamaPs(const HttpApi& api, Response& response) {
   OrderedJson models = OrderedJson::array();
   if (const absl::StatusOr<ModelBoard::ModelPtr> model = api.board.Ready(); model.ok()) {
-    OrderedJson entry = ModelEntry(**model);
+    OrderedJson entry = ModelEntry(**model, (*model)->name);
     entry.erase("modified_at");
     entry["expires_at"] = OllamaTime(absl::Now() + absl::Hours(24 * 365));  // it stays
     entry["size_vram"] = 0;

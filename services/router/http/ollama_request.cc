@@ -6,10 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/text/json/json.h"
-#include "common/text/json/quoted.h"
 #include "services/router/http/api.h"
 
 namespace moestro::router {
@@ -153,18 +151,17 @@ absl::StatusOr<OllamaBody> TranslateOllama(OllamaForm form, std::string_view bod
   return translated;
 }
 
-bool IsOllamaName(std::string_view name, std::string_view served) {
+absl::Status CheckOllamaName(std::string_view name, const ServedModel& model) {
   constexpr std::string_view kTag = ":latest";
-  return name == served || (name.ends_with(kTag) && name.substr(0, name.size() - kTag.size()) == served);
+  const bool is_tagged = name.size() > kTag.size() && name.ends_with(kTag);
+  if (is_tagged && CheckModelName(name.substr(0, name.size() - kTag.size()), model).ok()) return absl::OkStatus();
+  return CheckModelName(name, model);
 }
 
 absl::StatusOr<OllamaRequest> ReadOllamaRequest(OllamaForm form, std::string_view body, const ServedModel& model,
                                                 ConstraintCheck& constraints, const CancelCheck& check) {
   MOE_ASSIGN_OR_RETURN(OllamaBody translated, TranslateOllama(form, body, MostJsonValues(model)));
-  if (!IsOllamaName(translated.model, model.name)) {
-    return absl::NotFoundError(absl::StrCat("model ", text::Quoted(translated.model), " not found: this server has ",
-                                            text::Quoted(model.name)));
-  }
+  MOE_RETURN_IF_ERROR(CheckOllamaName(translated.model, model));
   OllamaRequest request{.chat = {}, .stream = translated.stream, .loads_only = translated.loads_only};
   if (request.loads_only) return request;
   if (!translated.raw) {

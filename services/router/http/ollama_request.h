@@ -26,8 +26,8 @@ struct OllamaBody {
 // INVALID_ARGUMENT and UNIMPLEMENTED name the field. `max_values`: as ParseJsonObject.
 absl::StatusOr<OllamaBody> TranslateOllama(OllamaForm form, std::string_view body, size_t max_values);
 
-// Ollama's names, "NAME:latest", for the served model's NAME.
-bool IsOllamaName(std::string_view name, std::string_view served);
+// CheckModelName of a name that may have Ollama's tag, "NAME:latest".
+absl::Status CheckOllamaName(std::string_view name, const ServedModel& model);
 
 struct OllamaRequest {
   ChatRequest chat;

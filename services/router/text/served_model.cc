@@ -8,6 +8,12 @@
 
 namespace moestro::router {
 
+std::vector<std::string> NamesOf(const ServedModel& model) {
+  std::vector<std::string> names = {model.name};
+  names.insert(names.end(), model.names.aliases.begin(), model.names.aliases.end());
+  return names;
+}
+
 absl::StatusOr<ModelBoard::ModelPtr> ModelBoard::Described() const {
   MutexLock lock(mutex_);
   if (model_ == nullptr) return absl::UnavailableError("model is loading: " + waiting_for_);
@@ -26,8 +32,10 @@ ModelBoard::Load ModelBoard::load() const {
 }
 
 void ModelBoard::SetModel(ModelPtr model) {
+  auto named = std::make_shared<ServedModel>(*model);
+  named->names = names_;
   MutexLock lock(mutex_);
-  model_ = std::move(model);
+  model_ = std::move(named);
   context_ = model_->max_context_tokens;
   BoundContext();
   ready_ = false;

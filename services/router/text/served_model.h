@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,8 +14,15 @@
 
 namespace moestro::router {
 
+// By which names clients may call the model, beside its own.
+struct ModelNames {
+  std::vector<std::string> aliases = {};  // listed like its own
+  bool strict = false;                    // no others; else every name means the one model that is here
+};
+
 struct ServedModel {  // immutable once shared
   std::string name;
+  ModelNames names;
   std::string family;
   std::string fingerprint;
   uint32_t max_context_tokens = 0;  // what a request may hold: the model's context, or less if the KV pool has less
@@ -36,11 +44,17 @@ struct ServedModel {  // immutable once shared
   std::shared_ptr<const ModelText> text;
 };
 
+// Its own name, and then its aliases.
+std::vector<std::string> NamesOf(const ServedModel& model);
+
 // The router's current model, as learned from the weight store. Thread-safe. A request keeps the model it began with; a
 // new model applies to later requests.
 class ModelBoard {
  public:
   using ModelPtr = std::shared_ptr<const ServedModel>;
+
+  // `names`: of all models.
+  explicit ModelBoard(ModelNames names = {}) : names_(std::move(names)) {}
 
   // The model once its checkpoint is described, even while its weights load. Before that UNAVAILABLE with the reason.
   absl::StatusOr<ModelPtr> Described() const;
@@ -70,6 +84,7 @@ class ModelBoard {
  private:
   void BoundContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const ModelNames names_;
   mutable Mutex mutex_;
   uint64_t kv_tokens_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
   uint64_t context_ ABSL_GUARDED_BY(mutex_) = 0;  // the model's own

@@ -67,6 +67,11 @@ TEST(RouterConfigTest, WrongFlagsAreNamed) {
   const std::pair<const char*, std::function<void(RouterConfig&)>> cases[] = {
       {"--chunked-below-tokens", [](RouterConfig& config) { config.chunked_below_tokens = -1; }},
       {"--decode-idle-window-seconds", [](RouterConfig& config) { config.decode_idle_window_seconds = -1; }},
+      {"--default-max-tokens", [](RouterConfig& config) { config.default_max_tokens = -1; }},
+      {"--model-aliases",
+       [](RouterConfig& config) {
+         config.model_aliases = {"a", ""};
+       }},
       {"--queue-limit", [](RouterConfig& config) { config.queue_limit = 0; }},
       {"--write-stall-seconds", [](RouterConfig& config) { config.write_stall_seconds = 0; }},
       {"--grpc-address", [](RouterConfig& config) { config.grpc_address = "localhost"; }},

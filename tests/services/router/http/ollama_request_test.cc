@@ -71,10 +71,17 @@ TEST(OllamaRequestTest, IdsOfCallsAreHandedOn) {
 }
 
 TEST(OllamaRequestTest, NamesMayHaveTheTagOfTheLatest) {
-  EXPECT_TRUE(IsOllamaName("m", "m"));
-  EXPECT_TRUE(IsOllamaName("m:latest", "m"));
-  for (const char* other : {"", "m:7b", "m:latest:latest", ":latest", "M"})
-    EXPECT_FALSE(IsOllamaName(other, "m")) << other;
+  ServedModel model;
+  model.name = "m";
+  model.names = {.aliases = {"a"}, .strict = true};
+  for (const char* served : {"m", "m:latest", "a", "a:latest"}) {
+    EXPECT_TRUE(CheckOllamaName(served, model).ok()) << served;
+  }
+  for (const char* other : {"m:7b", "m:latest:latest", ":latest", "M"}) {
+    EXPECT_TRUE(absl::IsNotFound(CheckOllamaName(other, model))) << other;
+  }
+  model.names.strict = false;
+  EXPECT_TRUE(CheckOllamaName("llama3:8b", model).ok());
 }
 
 TEST(OllamaRequestTest, ErrorsBeginWithThePath) {

@@ -6,6 +6,7 @@
 namespace moestro::router {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 ModelBoard::ModelPtr LoadedModel(const std::string& fingerprint) {
@@ -70,6 +71,17 @@ TEST(ModelBoardTest, TheContextIsWhatThePoolCanHold) {
   EXPECT_EQ(context(), 2048u);
   board.SetModel(with_context(512));
   EXPECT_EQ(context(), 512u);
+}
+
+TEST(ModelBoardTest, EveryModelHasTheNodesAliases) {
+  ModelBoard board({.aliases = {"gpt-4o", "claude"}, .strict = true});
+  for (const char* name : {"first", "second"}) {
+    auto model = std::make_shared<ServedModel>();
+    model->name = name;
+    board.SetModel(std::move(model));
+    EXPECT_THAT(NamesOf(**board.Described()), ElementsAre(name, "gpt-4o", "claude"));
+    EXPECT_TRUE((*board.Described())->names.strict);
+  }
 }
 
 TEST(ModelBoardTest, NothingIsReadyWithoutAModel) {
