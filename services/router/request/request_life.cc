@@ -27,11 +27,10 @@ constexpr std::chrono::seconds kRetryWithoutMemory(5);
 
 // The request fits the context that is announced, so decode's pool is smaller for now: the memory that it may grow into
 // is with others.
-absl::Status OutOfMemory(const absl::Status& refusal) {
-  return WithRetryAfter(
-      absl::UnavailableError(
-          absl::StrCat("decode has no memory for this prompt now, try again later: ", std::string(refusal.message()))),
-      kRetryWithoutMemory);
+absl::Status OutOfMemory(size_t tokens) {
+  return WithRetryAfter(absl::UnavailableError(absl::StrCat("decode's KV pool has no memory for ", tokens,
+                                                            " tokens and an answer now; try again later")),
+                        kRetryWithoutMemory);
 }
 
 // When the first request in the queue asks decode for pages.
@@ -96,7 +95,7 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
         if (call_.asking) call_.asking(waited);
         const absl::Status status = TryAcquire(request);
         if (status.ok()) break;
-        if (absl::IsInvalidArgument(status)) return OutOfMemory(status);
+        if (absl::IsInvalidArgument(status)) return OutOfMemory(tokens.size());
         if (!absl::IsResourceExhausted(status)) return Failed(Role::kDecode, status);
       }
       pause = std::min(pause, pace.next() - environment_.clock.Now());

@@ -1,6 +1,7 @@
 #include "services/router/text/served_model.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +11,8 @@ namespace moestro::router {
 
 std::vector<std::string> NamesOf(const ServedModel& model) {
   std::vector<std::string> names = {model.name};
-  names.insert(names.end(), model.names.aliases.begin(), model.names.aliases.end());
+  std::ranges::copy_if(model.names.aliases, std::back_inserter(names),
+                       [&](const std::string& alias) { return alias != model.name; });
   return names;
 }
 

@@ -344,6 +344,7 @@ TEST(GenerationTest, AsksTheClientToComeBackWhereThePoolHasLostMemory) {
   node.capacity = 5;
   const absl::Status status = RunJob(node, Job()).status;
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no memory for 3 tokens"));
   EXPECT_EQ(RetryAfterSeconds(status), 5);
   EXPECT_TRUE(node.roles.IsUp(Role::kDecode));
 }

@@ -74,14 +74,18 @@ TEST(ModelBoardTest, TheContextIsWhatThePoolCanHold) {
 }
 
 TEST(ModelBoardTest, EveryModelHasTheNodesAliases) {
-  ModelBoard board({.aliases = {"gpt-4o", "claude"}, .strict = true});
+  ModelBoard board({.aliases = {"gpt-4o", "claude", "third"}, .strict = true});
   for (const char* name : {"first", "second"}) {
     auto model = std::make_shared<ServedModel>();
     model->name = name;
     board.SetModel(std::move(model));
-    EXPECT_THAT(NamesOf(**board.Described()), ElementsAre(name, "gpt-4o", "claude"));
+    EXPECT_THAT(NamesOf(**board.Described()), ElementsAre(name, "gpt-4o", "claude", "third"));
     EXPECT_TRUE((*board.Described())->names.strict);
   }
+  auto third = std::make_shared<ServedModel>();
+  third->name = "third";
+  board.SetModel(std::move(third));
+  EXPECT_THAT(NamesOf(**board.Described()), ElementsAre("third", "gpt-4o", "claude"));
 }
 
 TEST(ModelBoardTest, NothingIsReadyWithoutAModel) {
