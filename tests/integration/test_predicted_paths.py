@@ -39,13 +39,14 @@ def test_roles_say_what_prompts_take(make_node):
         assert {cost.way for cost in in_prefill} == {types.PROMPT_WAY_IN_PLACE, types.PROMPT_WAY_STREAMED}
         in_decode = costs(node, "decode")
         assert {cost.way for cost in in_decode} == {types.PROMPT_WAY_CHUNKED}
-        assert {cost.decoding for cost in in_decode} == {0, 1, 2, 4, 6}
+        decoding = {cost.decoding for cost in in_decode}
+        assert {0, 1, 2, 4} <= decoding and max(decoding) <= 64, "up to the sequences of a step"
         for cost in [*in_prefill, *in_decode]:
             assert list(cost.tokens) == sorted(set(cost.tokens)) and len(cost.tokens) == len(cost.seconds)
             assert all(0 < seconds <= 1e6 for seconds in cost.seconds)
             assert cost.seconds[-1] > cost.seconds[0], "a long prompt takes longer"
         beside = {cost.decoding: cost.seconds[-1] for cost in in_decode if not cost.alone}
-        assert beside[6] > beside[0], "steps are bounded while sequences decode"
+        assert beside[max(decoding)] > beside[0], "steps are bounded while sequences decode"
 
 
 def test_the_router_goes_by_them(make_node):
