@@ -2,6 +2,7 @@
 restarts."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -73,6 +74,16 @@ def test_a_role_that_restarts_is_predicted_again(make_node):
         node.start("prefill")
         node.wait_serving("prefill", seconds=20)
         predicted(node)
+
+
+def test_the_wait_for_a_place_is_queue_time(make_node):
+    with make_node({"router": ["--path-policy", "paper"], "decode": ["--max-batch", "1"]}) as node:
+        with ThreadPoolExecutor() as pool:
+            calls = [pool.submit(run, node, [first, 6, 7], 300) for first in range(5, 9)]
+            last = max((call.result()[2] for call in calls), key=lambda finished: finished.total_seconds)
+        assert last.queue_seconds > 0.4 * last.total_seconds, "three others had the only place before"
+        assert last.prefill_seconds < last.queue_seconds
+        assert node.metric("router", "moestro_request_queue_seconds_sum") >= last.queue_seconds
 
 
 def test_the_papers_policy_goes_by_numbers(make_node):
