@@ -33,7 +33,7 @@ namespace {
 
 using model::MlaForm;
 
-constexpr int64_t kChunk = 256;     // the default of both roles
+constexpr int64_t kChunk = 256;     // --chunk-tokens, --max-chunk-tokens
 constexpr double kBound = 0.050;    // decode's --itl-bound-ms
 constexpr int64_t kMaxBatch = 6;    // --max-batch
 constexpr int64_t kContext = 1024;  // of sequences that decode

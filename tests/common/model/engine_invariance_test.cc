@@ -94,6 +94,20 @@ TEST_P(EngineInvariance, ChunkSize) {
   }
 }
 
+// Roles choose the rows of a pass by measured times.
+TEST_P(EngineInvariance, RowsOfALongPass) {
+  constexpr int64_t kLong = 1000;
+  const std::vector<int32_t> tokens = RandomTokens(kLong, spec().token_count, 9);
+  WorkerPool pool(2);
+  const TestSequence whole(spec(), kLong);
+  const Logits expected = RunPrompt(*MakeEngine(pool, kLong), whole, tokens, kLong, form());
+  for (const int64_t chunk : {256, 576}) {
+    const TestSequence sequence(spec(), kLong);
+    EXPECT_TRUE(SameBits(RunPrompt(*MakeEngine(pool, chunk), sequence, tokens, chunk, form()), expected)) << chunk;
+    EXPECT_EQ(sequence.Contents(kLong), whole.Contents(kLong)) << chunk;
+  }
+}
+
 TEST_P(EngineInvariance, ThreadsAndDomains) {
   WorkerPool one(1);
   const TestSequence sequence(spec(), kTokens);
