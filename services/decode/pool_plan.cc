@@ -6,6 +6,7 @@
 
 #include "common/base/math.h"
 #include "common/base/status.h"
+#include "common/kv/layout.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
 
@@ -31,14 +32,18 @@ absl::StatusOr<int64_t> PoolReserve() {
 absl::StatusOr<int64_t> SparePoolBytes(int64_t reserve) {
   MOE_ASSIGN_OR_RETURN(const int64_t room, SharedMemory::FreeBytes());
   MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
-  return std::min(room, available.bytes - reserve);
+  return std::min(room - room / 16, available.bytes - reserve);
 }
 
 PoolPlan PlanPool(const DecodeConfig& config, int64_t max_context_tokens, const kv::KvGeometry& geometry,
                   int64_t spare_bytes) {
   const auto pages_of = [&](int64_t tokens) { return CeilDiv(tokens, geometry.page_tokens); };
   if (config.kv_tokens > 0) return {.pages = pages_of(config.kv_tokens)};
-  const int64_t fitting = spare_bytes / geometry.page_bytes();
+  kv::KvGeometry one_page = geometry;
+  one_page.page_count = 1;
+  const absl::StatusOr<kv::KvLayout> layout = kv::ComputeKvLayout(one_page);
+  const int64_t before_pages = layout.ok() ? layout->pages_offset : 0;
+  const int64_t fitting = (spare_bytes - before_pages) / geometry.page_bytes();
   const bool throughput = config.mode == Mode::kThroughput;
   if (config.device != "none") {
     constexpr int64_t kMostForLatency = 65536;

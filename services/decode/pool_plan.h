@@ -19,8 +19,8 @@ struct PoolPlan {
 int64_t PoolReserve(int64_t machine_bytes, int64_t available_bytes);
 absl::StatusOr<int64_t> PoolReserve();  // of this machine, now
 
-// Bytes that the pool may still take: room in /dev/shm, and available memory but for the reserve. Below 0: others have
-// taken of the reserve.
+// Bytes that the pool may still take: fifteen sixteenths of the room in /dev/shm, which other programs use, too, and
+// available memory but for the reserve. Below 0: others have taken of the reserve.
 absl::StatusOr<int64_t> SparePoolBytes(int64_t reserve);
 
 // With --kv-tokens that many tokens, which have memory from the start. Otherwise sixteen contexts, with --mode
