@@ -192,6 +192,7 @@ std::vector<Setting> ProgramFlags::Settings() const {
       setting.detail = place != notes_->places.end() ? place->second : "command line";
     } else {
       setting.value = is_switch ? "false" : option->get_default_str();
+      if (setting.value == "[]") setting.value.clear();  // the library's word for a list of none
       const auto reason = notes_->reasons.find(option);
       if (reason != notes_->reasons.end()) setting.detail = reason->second;
     }

@@ -19,8 +19,8 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 FOLDER = Path(__file__).parent / "dashboards"
 COLUMNS = 24
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-TTFT_TARGET = 'le=~"30|30[.]0"'  # seconds; Prometheus 3 writes whole bounds with a point
-INTER_TOKEN_TARGET = 'le="0.05"'
+TTFT_LATE = "moestro_time_to_first_token_late_total"
+INTER_TOKEN_LATE = "moestro_inter_token_late_total"
 SERVER_ERROR = 'finish_reason=~"internal|unavailable|aborted"'
 TTFT, INTER_TOKEN = "moestro_time_to_first_token_seconds", "moestro_inter_token_latency_seconds"
 
@@ -49,10 +49,9 @@ def mean(histogram):
     return share(histogram + "_sum", histogram + "_count")
 
 
-def share_within(histogram, target):
+def share_in_time(histogram, late):
     """Of the dashboard's whole time range."""
-    return (f"sum(increase({histogram}_bucket{{,{target}}}[$__range]))"
-            f" / sum(increase({histogram}_count{{}}[$__range]))")
+    return f"1 - sum(increase({late}{{}}[$__range])) / sum(increase({histogram}_count{{}}[$__range]))"
 
 
 # Panels --------------------------------------------------------------------------------------------------------------
@@ -117,10 +116,12 @@ IS_YES = ((None, "red"), (1, "green"))
 
 DASHBOARDS = {
     "serving": ("Serving", [
-        tile("First token within 30 s", share_within(TTFT, TTFT_TARGET), "percentunit",
-             "Of the time range's requests that got a first token. Objective: 95 %.", GOOD_SHARE, 1),
-        tile("Next token within 0.05 s", share_within(INTER_TOKEN, INTER_TOKEN_TARGET), "percentunit",
-             "Of the gaps between tokens in the time range. Objective: 95 %.", GOOD_SHARE, 1),
+        tile("First token in time", share_in_time(TTFT, TTFT_LATE), "percentunit",
+             "Of the time range's requests that got a first token: within 30 s, or twice the forecast. Objective: 95 %.",
+             GOOD_SHARE, 1),
+        tile("Next token in time", share_in_time(INTER_TOKEN, INTER_TOKEN_LATE), "percentunit",
+             "Of the gaps between tokens in the time range: within 0.05 s, or twice a full batch's step. "
+             "Objective: 95 %.", GOOD_SHARE, 1),
         tile("All roles serve", "min(moestro_role_up{})", names=YES_NO, steps=IS_YES,
              description="As the router sees prefill, decode and the weight store."),
         tile("Running", "sum(moestro_requests_running{})", description="Requests that hold KV pages."),
@@ -151,7 +152,7 @@ DASHBOARDS = {
             "What predictions are multiplied with, by what prompts took. 0.25 and 4 are the bounds."),
         lines("Paths taken", {"{{path}}": rate("moestro_request_path_total", "path")}, "reqps"),
         lines("Goodput", {
-            "tokens within 0.05 s": rate(INTER_TOKEN + "_bucket", labels=INTER_TOKEN_TARGET),
+            "tokens in time": f"{rate(INTER_TOKEN + '_count')} - {rate(INTER_TOKEN_LATE)}",
             "all tokens but the first": rate(INTER_TOKEN + "_count")}, "short",
             "Generated tokens per second: those that met the target, and all. A request's first token counts as its TTFT."),
         lines("Tokens per second", {

@@ -51,10 +51,11 @@ v1::SessionResponse ToReply(const TokenStream::Event& event) {
 
 void DecodeRpc::Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop,
                       text::grammar::VocabularyGrammars* grammars, const std::string& fingerprint,
-                      const std::vector<PromptCost>& costs, int background_sequences) {
+                      const std::vector<PromptCost>& costs, int background_sequences, double step_seconds) {
   fingerprint_ = fingerprint;
   costs_ = ToProto(costs);
   costs_.set_background_sequences(static_cast<uint32_t>(background_sequences));
+  costs_.set_step_seconds(step_seconds);
   grammars_ = grammars;
   pool_ = pool;
   leases_ = leases;

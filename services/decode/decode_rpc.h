@@ -30,7 +30,8 @@ class DecodeRpc final : public v1::DecodeService::Service {
   // Until this call, every Session fails as UNAVAILABLE. All pointers must outlive the RPC server. `fingerprint` is
   // that of the weights that the loop computes with.
   void Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop, text::grammar::VocabularyGrammars* grammars,
-             const std::string& fingerprint, const std::vector<PromptCost>& costs = {}, int background_sequences = 0);
+             const std::string& fingerprint, const std::vector<PromptCost>& costs = {}, int background_sequences = 0,
+             double step_seconds = 0);
   // Called at the owner's clock tick. Returns the number of leases that expired.
   int ExpireLeases() { return watch_.Expire(LeaseWatch::Clock::now()); }
 

@@ -163,7 +163,8 @@ class DecodeServer {
     grammars_.emplace(
         [this, fingerprint] { return LoadTokenizer(RoleAddress(config_.node, "weight_store"), fingerprint); },
         static_cast<int32_t>(weights_->spec().vocab_size));
-    rpc_.Serve(pool_.get(), &*leases_, &*loop_, &*grammars_, fingerprint, costs, BackgroundSequences(config_, limits));
+    rpc_.Serve(pool_.get(), &*leases_, &*loop_, &*grammars_, fingerprint, costs, BackgroundSequences(config_, limits),
+               step_seconds_);
     server_.rpc().SetServing(true);
     LogInfo(
         "ready: {} kernels, {} threads on CPUs {} ({} while prefill computes nothing) in {} NUMA domains "
@@ -273,6 +274,7 @@ class DecodeServer {
     const ChosenLimits chosen = ChooseLimits(config_, spec, measured, most_chunk);
     LogInfo("{}", chosen.reason());
     TellLimits(chosen);
+    step_seconds_ = chosen.step_seconds;
     loop_options_.max_batch = chosen.limits.max_batch;
     loop_options_.chunks = {.bound_seconds = chosen.limits.bound_seconds,
                             .max_rows = chosen.limits.max_chunk_tokens,
@@ -310,6 +312,7 @@ class DecodeServer {
   std::unique_ptr<SharedCores> cores_;
   std::unique_ptr<model::RoutingRecorder> recorder_;  // null: no trace
   DecodeLoop::Options loop_options_;
+  double step_seconds_ = 0;  // of a full batch, as measured; 0: not known
   std::unique_ptr<kv::KvPool> pool_;
   std::optional<PoolGrower> grower_;
   // The CPU alone, the device with the CPU, or the device of batches.

@@ -81,7 +81,8 @@ ChosenLimits ChooseLimits(const DecodeConfig& config, const weights::ModelSpec& 
   const bool has_chunk = config.max_chunk_tokens == 0 && most_chunk > limits.max_chunk_tokens;
   if (has_chunk) limits.max_chunk_tokens = ChooseChunk(spec, measured.front().times, most_chunk);
   return {limits, BatchReason(config, &forecast, limits.max_batch), BoundReason(config, limits),
-          ChunkReason(config, has_chunk ? &pass : nullptr, limits.max_chunk_tokens)};
+          ChunkReason(config, has_chunk ? &pass : nullptr, limits.max_chunk_tokens),
+          forecast.StepSeconds(limits.max_batch)};
 }
 
 std::string ChosenLimits::reason() const { return absl::StrCat(of_batch, "; ", of_bound, "; ", of_chunk); }

@@ -34,6 +34,8 @@ struct ChosenLimits {
   std::string of_bound;
   std::string of_chunk;
 
+  double step_seconds = 0;  // of so many sequences, without prompts; 0: not measured
+
   std::string reason() const;  // all of them, for the log
 };
 // `measured`: as MeasureSteps gives it; empty: nothing was, so that constants take its place. `most_chunk`: of a value

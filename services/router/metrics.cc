@@ -1,9 +1,17 @@
 #include "services/router/metrics.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 
 namespace moestro::router {
 namespace {
+
+// The objectives (deploy/prometheus/rules/slo.yml): what people who wait for an answer find quick.
+constexpr double kFirstTokenSeconds = 30;
+constexpr double kNextTokenSeconds = 0.05;
+// A forecast may be wrong by less.
+constexpr double kLateOverForecast = 2;
 
 // A finish reason, or the canonical error code in lower case.
 std::string Outcome(RequestKind kind, const absl::Status& status, FinishReason reason) {
@@ -49,6 +57,13 @@ RouterMetrics::RouterMetrics(MetricsRegistry& registry)
                                     "Times a request lost its pages to an older one and resumed later")),
       clients_stalled(SlowClients(registry, "stalled")),
       clients_behind(SlowClients(registry, "behind")),
+      late_first_tokens(registry.AddCounter(
+          "moestro_time_to_first_token_late_total",
+          "First tokens that came later than 30 s, and than twice what was predicted for their prompt")),
+      late_tokens(
+          registry.AddCounter("moestro_inter_token_late_total",
+                              "Tokens that came more than 0.05 s after the one before, and more than twice what "
+                              "decode's full batch takes for a step")),
       inter_token_latency(registry.AddHistogram("moestro_inter_token_latency_seconds",
                                                 "Time between two tokens of a request", InterTokenBuckets())),
       request_seconds(registry.AddHistogram("moestro_request_seconds", "From arrival to the end of the request",
@@ -96,6 +111,16 @@ RouterMetrics::RouterMetrics(MetricsRegistry& registry)
         "What predictions are multiplied with, by what prompts took: within 0.25 and 4; 1 at first", labels);
     correction->Set(1);
   }
+}
+
+void RouterMetrics::ObserveFirstToken(PrefillPath path, double seconds, std::optional<double> predicted) {
+  time_to_first_token_[static_cast<size_t>(path)]->Observe(seconds);
+  if (seconds > std::max(kFirstTokenSeconds, kLateOverForecast * predicted.value_or(0))) late_first_tokens.Increment();
+}
+
+void RouterMetrics::ObserveNextToken(double seconds) {
+  inter_token_latency.Observe(seconds);
+  if (seconds > std::max(kNextTokenSeconds, kLateOverForecast * step_seconds_)) late_tokens.Increment();
 }
 
 void RouterMetrics::CountRequest(RequestKind kind, const absl::Status& status, const RequestSummary& summary) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,8 +29,15 @@ struct RouterMetrics {
   prometheus::Histogram& PredictionRatio(PromptWay way) { return *prediction_ratio_[static_cast<size_t>(way)]; }
   // What predictions are multiplied with.
   prometheus::Gauge& PredictionCorrection(PromptWay way) { return *prediction_correction_[static_cast<size_t>(way)]; }
+
   // By the path that led to the token.
   prometheus::Histogram& TimeToFirstToken(PrefillPath path) { return *time_to_first_token_[static_cast<size_t>(path)]; }
+  // Counts as late, beside the time itself, what takes longer than the objective and twice the node's own forecast: no
+  // machine is blamed for being slow. `predicted`: for the prompt; nullopt: nothing was.
+  void ObserveFirstToken(PrefillPath path, double seconds, std::optional<double> predicted);
+  void ObserveNextToken(double seconds);
+  // What a step of decode takes with all places taken; 0: not known.
+  void SetStepSeconds(double seconds) { step_seconds_ = seconds; }
 
   prometheus::Gauge& running;
   prometheus::Gauge& waiting;
@@ -39,6 +48,8 @@ struct RouterMetrics {
   prometheus::Counter& preempted;
   prometheus::Counter& clients_stalled;
   prometheus::Counter& clients_behind;
+  prometheus::Counter& late_first_tokens;
+  prometheus::Counter& late_tokens;
   prometheus::Histogram& inter_token_latency;
   prometheus::Histogram& request_seconds;
   prometheus::Histogram& queue_seconds;
@@ -58,6 +69,7 @@ struct RouterMetrics {
   std::array<prometheus::Histogram*, kPrefillPaths.size()> time_to_first_token_{};
   std::array<prometheus::Histogram*, kPromptWays.size()> prediction_ratio_{};
   std::array<prometheus::Gauge*, kPromptWays.size()> prediction_correction_{};
+  std::atomic<double> step_seconds_ = 0;
 };
 
 // Increments a gauge for as long as this object lives.

@@ -268,6 +268,7 @@ class Router {
         policy_.SetCosts(role, figures ? figures->costs : std::vector<PromptCost>());
         if (figures && figures->kv_tokens > 0) board_.SetKvTokens(figures->kv_tokens);
         if (figures && figures->background_sequences > 0) FollowPlaces(figures->background_sequences);
+        if (figures && role == Role::kDecode) metrics_.SetStepSeconds(figures->step_seconds);
       }
     }
     for (const PromptWay way : kPromptWays) metrics_.PredictionCorrection(way).Set(policy_.correction(way));

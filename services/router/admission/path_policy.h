@@ -46,6 +46,8 @@ class PathPolicy {
     std::optional<double> NoteFirstToken(bool counts);
     // Moves the attempt from prefill to decode.
     void BeginDecode();
+    // Seconds to the first token, without waiting for a place; nullopt: not predicted, or NoteFirstToken was called.
+    std::optional<double> predicted() const { return attempt_->predicted; }
     // Nullopt: prefill decided.
     std::optional<PromptWay> way() const { return attempt_->way; }
 

@@ -35,6 +35,7 @@ absl::Status Generation::Attempt() {
                                            [this] { return sink_.OnWaiting(); }));
   }
   MOE_ASSIGN_OR_RETURN(PathPolicy::Decision decision, ChoosePath());
+  if (!announced_) predicted_seconds_ = decision.work.predicted();
   MOE_RETURN_IF_ERROR(Announce(decision.choice));
   if (path_ == PrefillPath::kChunked) {
     MOE_RETURN_IF_ERROR(PromptDecode());
@@ -149,7 +150,7 @@ absl::Status Generation::OnProgress(const PrefillProgress& progress) {
 absl::Status Generation::Emit(const Token& token) {
   MOE_RETURN_IF_ERROR(life_.Check());
   const double now = life_.SecondsSinceArrival();
-  if (first_token_seconds_) environment_.metrics.inter_token_latency.Observe(now - last_token_seconds_);
+  if (first_token_seconds_) environment_.metrics.ObserveNextToken(now - last_token_seconds_);
   NoteFirstToken();
   last_token_seconds_ = now;
   environment_.metrics.generation_tokens.Increment();
@@ -181,7 +182,7 @@ void Generation::NoteFirstToken() {
   if (first_token_seconds_) return;
   first_token_seconds_ = life_.SecondsSinceArrival();
   last_token_seconds_ = *first_token_seconds_;
-  environment_.metrics.TimeToFirstToken(path_).Observe(*first_token_seconds_);
+  environment_.metrics.ObserveFirstToken(path_, *first_token_seconds_, predicted_seconds_);
 }
 
 RequestSummary Generation::Summary() const {

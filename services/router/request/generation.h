@@ -66,6 +66,7 @@ class Generation {
   uint32_t cached_tokens_ = 0;
   PrefillPath path_ = PrefillPath::kChunked;
   bool fp8_activations_ = false;
+  std::optional<double> predicted_seconds_;    // of the prompt's first attempt
   double place_seconds_ = 0;                   // that attempts waited for one before the first token
   std::optional<double> first_token_seconds_;  // since arrival
   double last_token_seconds_ = 0;              // the same of the last token

@@ -18,6 +18,7 @@ struct RoleFigures {
   std::vector<PromptCost> costs;  // of prompts
   uint64_t kv_tokens = 0;         // of decode: what its KV pool can hold; 0: of others, or unknown
   int background_sequences = 0;   // the same: requests of a batch that it should have at once
+  double step_seconds = 0;        // the same: what a step of all places takes
 };
 
 class PeerChannels {

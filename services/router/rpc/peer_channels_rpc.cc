@@ -66,7 +66,8 @@ std::optional<RoleFigures> PeerChannels::Figures(Role role) {
   if (!status.ok()) return std::nullopt;
   return RoleFigures{.costs = FromProto(reply),
                      .kv_tokens = reply.kv_tokens(),
-                     .background_sequences = static_cast<int>(reply.background_sequences())};
+                     .background_sequences = static_cast<int>(reply.background_sequences()),
+                     .step_seconds = reply.step_seconds()};
 }
 
 void PeerChannels::CutOff(Role role) { impl_->CallsTo(role).CutOff(); }

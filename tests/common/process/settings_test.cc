@@ -54,6 +54,7 @@ TEST(SettingsTest, ConstantsHaveTheirReason) {
   const std::vector<Setting> settings = SettingsOf({});
   EXPECT_THAT(settings, Contains(Is("batch", "0", Origin::kConstant, "measured at the start")));
   EXPECT_THAT(settings, Contains(Is("keep", "false", Origin::kConstant, "")));
+  EXPECT_THAT(settings, Contains(Is("ids", "", Origin::kConstant, "")));
   EXPECT_THAT(settings, Contains(testing::Field(&Setting::name, "config")));
   EXPECT_THAT(settings, testing::Not(Contains(testing::Field(&Setting::name, "help"))));
   EXPECT_THAT(settings, testing::Not(Contains(testing::Field(&Setting::name, "version"))));

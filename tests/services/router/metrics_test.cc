@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 namespace moestro::router {
 namespace {
 
@@ -49,6 +51,37 @@ TEST(GaugeHoldTest, CountsWhatLives) {
     EXPECT_EQ(metrics.running.Value(), 1);
   }
   EXPECT_EQ(metrics.running.Value(), 0);
+}
+
+// A machine that is slow, as it forecasts, is not late.
+TEST(RouterMetricsTest, LateIsWhatTakesLongerThanTheObjectiveAndTwiceTheForecast) {
+  MetricsRegistry registry("router");
+  RouterMetrics metrics(registry);
+  const auto first = [&](double seconds, std::optional<double> predicted) {
+    const double before = metrics.late_first_tokens.Value();
+    metrics.ObserveFirstToken(PrefillPath::kSplit, seconds, predicted);
+    return metrics.late_first_tokens.Value() > before;
+  };
+  EXPECT_FALSE(first(30, std::nullopt));
+  EXPECT_TRUE(first(31, std::nullopt));
+  EXPECT_TRUE(first(31, 1));
+  EXPECT_FALSE(first(200, 100));
+  EXPECT_TRUE(first(201, 100));
+  EXPECT_EQ(metrics.TimeToFirstToken(PrefillPath::kSplit).Collect().histogram.sample_count, 5u);
+
+  const auto next = [&](double seconds) {
+    const double before = metrics.late_tokens.Value();
+    metrics.ObserveNextToken(seconds);
+    return metrics.late_tokens.Value() > before;
+  };
+  EXPECT_FALSE(next(0.05));
+  EXPECT_TRUE(next(0.06));
+  metrics.SetStepSeconds(0.2);
+  EXPECT_FALSE(next(0.4));
+  EXPECT_TRUE(next(0.41));
+  metrics.SetStepSeconds(0);
+  EXPECT_TRUE(next(0.06));
+  EXPECT_EQ(metrics.inter_token_latency.Collect().histogram.sample_count, 5u);
 }
 
 }  // namespace
