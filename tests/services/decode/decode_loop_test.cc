@@ -115,11 +115,13 @@ TEST_F(DecodeLoopTest, AnswersAreCachedForTheNextTurn) {
 TEST_F(DecodeLoopTest, TellsHowLongASequenceWaitedForItsPlace) {
   node_.gate.SetClosed(true);
   std::vector<std::shared_ptr<TokenStream>> streams;
-  for (int i = 0; i < 4; ++i) streams.push_back(Prompt(Tokens(5), 2));
+  for (int i = 0; i < 4; ++i) streams.push_back(Prompt(Tokens(5), 200));
   const auto late = Prompt(Tokens(5), 1);
   const auto arrived = std::chrono::steady_clock::now();
-  node_.gate.LetPass(1);  // the prompts are computed; no answer is complete
-  for (const auto& stream : streams) EXPECT_TRUE(stream->Next(kHang));
+  // Step by step, until all prompts are computed: far fewer steps than the answers have tokens.
+  for (const auto& stream : streams) {
+    while (!stream->Next(std::chrono::milliseconds(100))) node_.gate.LetPass(1);
+  }
   EXPECT_FALSE(late->waited()) << "four have all places";
   for (const auto& stream : streams) EXPECT_TRUE(stream->waited());
   const auto opened = std::chrono::steady_clock::now();
