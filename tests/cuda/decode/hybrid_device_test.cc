@@ -44,8 +44,8 @@ class CudaHybridDeviceTest : public ::testing::Test {
     config.max_batch = kMaxBatch;
     config.overlap = Overlap::kOn;
     config.expert_cache_bytes = expert_cache_bytes;
-    return HybridDevice::Create(config, node_.segment(), TestKernels(), node_.workers(), node_.pool(), kMaxRows,
-                                nullptr);
+    return HybridDevice::Create(config, node_.segment(), TestKernels(), node_.workers(), node_.pool(),
+                                {.max_batch = kMaxBatch, .max_chunk_tokens = kMaxChunk}, nullptr);
   }
   DecodeOutcome Run(ForwardPass& forward) {
     LeaseTable leases(node_.pool(), 8);
