@@ -136,6 +136,10 @@ class Node:
         flags = self.flags.get(role, [])
         if role == "router" and "--path-policy" not in flags:
             command += ["--path-policy", "paper"]  # the path depends on the request, not on the machine's speed
+        # Progress comes as often on every machine.
+        rows = {"prefill": "--chunk-tokens", "decode": "--max-chunk-tokens"}.get(role)
+        if rows and rows not in flags:
+            command += [rows, "256"]
         if role == "decode" and "--poison-freed-pages" not in flags:
             command += ["--poison-freed-pages", "true"]  # whoever reads a page that is not its own gets an error
         return command + flags

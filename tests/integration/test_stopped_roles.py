@@ -30,6 +30,7 @@ CONFIG = """
 queue-limit = 16
 [prefill]
 mla-form = "absorbed"  # every path gives the same bits
+chunk-tokens = 256     # progress comes before the end
 [decode]
 prefix-cache = false  # a prompt takes as long every time
 kv-tokens = 8192
