@@ -2,6 +2,10 @@
 # shellcheck shell=bash disable=SC2034  # the sourcing scripts use the variables
 
 silent_looks=${MOESTRO_SILENT_SECONDS:-30}  # a role hangs if it is idle and its file unchanged for this many looks
+if ! [[ $silent_looks =~ ^[1-9][0-9]{0,5}$ ]]; then
+  echo "MOESTRO_SILENT_SECONDS is '$silent_looks' in the environment: set it to a whole number of seconds, from 1, or leave it out" >&2
+  exit 2
+fi
 busy_factor=10      # and for this many times as many if it works: where CPU time or memory is short, all takes longer
 busy_ticks=5        # of 10 ms in a look: more than an idle role needs
 starting_looks=300  # a role without a file after this many looks never starts to listen
@@ -44,7 +48,7 @@ watch_child() {
     [ "${finished:-}" != "$child" ] || break
     [ -n "${finished:-}" ] || continue  # a signal
     beat=""
-    { read -r beat <"$1.heartbeat"; } 2>/dev/null
+    { read -r -n 32 -t 1 beat <"$1.heartbeat"; } 2>/dev/null
     if [ -e "$1.unwatched" ] || [ "$beat" != "$last" ]; then
       still=0 excused=0 before=()
     else

@@ -193,6 +193,7 @@ std::vector<Setting> ProgramFlags::Settings() const {
     } else {
       setting.value = is_switch ? "false" : option->get_default_str();
       if (setting.value == "[]") setting.value.clear();  // the library's word for a list of none
+      if (option->get_type_name() == "BOOLEAN") setting.value = setting.value == "1" ? "true" : "false";
       const auto reason = notes_->reasons.find(option);
       if (reason != notes_->reasons.end()) setting.detail = reason->second;
     }

@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
            "weights a tenth of a pass's time, as measured at the start, within 256 to 4096 and a GiB of buffers")
       .Because("found at the start");
   flags.Add("--queue-limit", config.queue_limit, "Prompts that may wait; further prompts are refused")
-      .Because("as many as the router lets wait");
+      .Because("a longer line would wait for hours");
   moestro::AddChoice(flags, "--mla-form", moestro::prefill::kMlaFormWords, config.mla_form.choice,
                      "absorbed: every path gives the same bits; unabsorbed; auto: un-absorbed for long prompts "
                      "(faster)")

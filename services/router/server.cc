@@ -238,7 +238,7 @@ class Router {
     slow_clients_.CancelStalled();
     if (const auto model = board_.Described(); model.ok()) {
       registry_.SetModelName((*model)->name);
-      TellContext((*model)->max_context_tokens);
+      TellContext(**model);
     }
     for (const Role role : kServingRoles) metrics_.role_up[static_cast<size_t>(role)]->Set(roles_.IsUp(role));
     FollowCosts();
@@ -248,8 +248,13 @@ class Router {
   }
 
   // What is served may be less than the owner allows.
-  void TellContext(uint32_t tokens) {
+  void TellContext(const ServedModel& model) {
+    const uint32_t tokens = model.max_context_tokens;
     if (tokens == std::exchange(told_context_, tokens)) return;
+    if (config_.default_max_tokens == 0 && model.default_max_tokens > 0) {
+      config_.node.settings->Derive("default-max-tokens", absl::StrCat(model.default_max_tokens),
+                                    "max_new_tokens of the checkpoint's generation_config.json");
+    }
     config_.node.settings->Derive("max-context-tokens", absl::StrCat(tokens),
                                   "the least of the model's context, what decode's KV pool can hold, and this setting");
   }

@@ -74,6 +74,29 @@ def test_a_stopped_role_is_left_alone_and_so_is_one_in_a_debugger(deployed, cli)
     assert f"decode is stopped: kill -CONT {stopped} lets it go on" in log and "prefill is stopped" not in log
 
 
+def test_a_node_with_a_stopped_role_can_be_looked_at_and_ends(repo, cli, tiny_model, tmp_path):
+    """Slow: a node of its own. The role hears SIGTERM as soon as it may go on."""
+    node = up(repo, tiny_model, tmp_path / "node")
+    assert node["up"].returncode == 0, node["up"].stdout + node["up"].stderr
+    pid = pid_of(node, "decode")
+    os.kill(pid, signal.SIGSTOP)
+    status = subprocess.run([repo / "deploy/status", "--run-dir", node["run_dir"]], capture_output=True, text=True)
+    assert f"stopped (kill -CONT {pid} lets it go on)" in status.stdout
+    told = cli("config", "--run-dir", node["run_dir"], check=False)
+    assert told.returncode == 3 and "[prefill]" in told.stdout and "[decode]" not in told.stdout
+    begin = time.monotonic()
+    down = subprocess.run([repo / "deploy/down", "--run-dir", node["run_dir"]], capture_output=True, text=True)
+    assert down.returncode == 0, down.stderr
+    assert time.monotonic() - begin < 30, "it waited for the stopped role"
+
+
+@pytest.mark.parametrize("seconds", ["abc", "1.5", "0", "-5", "30s"])
+def test_a_wrong_time_of_silence_is_refused_by_name(repo, tmp_path, seconds):
+    refused = subprocess.run([repo / "deploy/watch", tmp_path / "role", "true"], capture_output=True, text=True,
+                             env=dict(os.environ, MOESTRO_SILENT_SECONDS=seconds))
+    assert refused.returncode == 2 and "MOESTRO_SILENT_SECONDS" in refused.stderr
+
+
 def test_the_out_of_memory_killer_takes_the_router_first(deployed):
     scores = {role: int(Path(f"/proc/{pid_of(deployed, role)}/oom_score_adj").read_text()) for role in ROLES}
     assert scores["router"] == 300

@@ -84,15 +84,19 @@ nlohmann::ordered_json ListOf(const std::vector<Setting>& settings) {
 absl::Status ShowConfig(const ConfigFlags& flags) {
   nlohmann::ordered_json roles = nlohmann::ordered_json::object();
   std::vector<std::string> texts;
+  absl::Status silent;  // the first role that does not answer; the others' settings are shown all the same
   for (const std::string role : status::kRoles) {
     if (!flags.role.empty() && role != flags.role) continue;
-    MOE_ASSIGN_OR_RETURN(const std::vector<Setting> settings, SettingsOf(flags.run_dir, role));
-    roles[role] = ListOf(settings);
-    texts.push_back(LinesOf(role, settings));
+    const absl::StatusOr<std::vector<Setting>> settings = SettingsOf(flags.run_dir, role);
+    silent.Update(settings.status());
+    if (!settings.ok()) continue;
+    roles[role] = ListOf(*settings);
+    texts.push_back(LinesOf(role, *settings));
   }
+  if (texts.empty()) return silent;
   PrintText(flags.json ? roles.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
                        : absl::StrJoin(texts, "\n"));
-  return absl::OkStatus();
+  return silent;
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ absl::Status Tenant::TakeRequest() {
       *wait);
 }
 
-absl::StatusOr<Tenant::TokenHold> Tenant::TakeTokens(int64_t prompt, int64_t most) {
+absl::StatusOr<Tenant::TokenHold> Tenant::TakeTokens(int64_t prompt, int64_t most, int64_t choices) {
   if (clock_ == nullptr) return TokenHold(nullptr, 0);
   const RequestClock::TimePoint now = clock_->Now();
   MutexLock lock(mutex_);
@@ -121,7 +121,7 @@ absl::StatusOr<Tenant::TokenHold> Tenant::TakeTokens(int64_t prompt, int64_t mos
     return absl::InvalidArgumentError(absl::StrCat("input: key '", name_, "' may use ", burst,
                                                    " tokens at once (burst-tokens), and the prompt has ", prompt));
   }
-  const int64_t tokens = std::min(prompt + std::min<int64_t>(most, kAnswerPart), burst);
+  const int64_t tokens = std::min(prompt + std::min<int64_t>(most, kAnswerPart / choices), burst / choices);
   const std::optional<RequestClock::Duration> wait = tokens_->Take(static_cast<double>(tokens), now);
   if (!wait) return TokenHold(this, tokens);
   metrics_.refused_tokens.Increment();

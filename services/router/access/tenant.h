@@ -79,9 +79,10 @@ class Tenant {
     int64_t tokens_;
     int64_t used_ = 0;
   };
-  // For a prompt and an answer of `most` tokens, of which kAnswerPart count now. RESOURCE_EXHAUSTED, with a
-  // retry-after. INVALID_ARGUMENT: the prompt exceeds the burst, so never.
-  absl::StatusOr<TokenHold> TakeTokens(int64_t prompt, int64_t most);
+  // For a prompt and an answer of `most` tokens, of which kAnswerPart count now, or this choice's share of it.
+  // RESOURCE_EXHAUSTED, with a retry-after: then there will be tokens, for all `choices` of the request together.
+  // INVALID_ARGUMENT: the prompt exceeds the burst, so never.
+  absl::StatusOr<TokenHold> TakeTokens(int64_t prompt, int64_t most, int64_t choices = 1);
 
  private:
   void PutBack(int64_t tokens);

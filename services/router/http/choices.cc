@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kPatience{10};
 class Choices {
  public:
   Choices(const HttpApi& api, Response& response, std::vector<GenerateInput> inputs, Answer& answer)
-      : api_(api), response_(response), call_(response.call()), inputs_(std::move(inputs)), answer_(answer) {}
+      : api_(api), response_(response), call_(response.call()), inputs_(Together(std::move(inputs))), answer_(answer) {}
 
   absl::Status Run() {
     for (size_t i = 1; i < inputs_.size(); ++i) {
@@ -40,6 +40,11 @@ class Choices {
   }
 
  private:
+  static std::vector<GenerateInput> Together(std::vector<GenerateInput> inputs) {
+    for (GenerateInput& input : inputs) input.choices = static_cast<uint32_t>(inputs.size());
+    return inputs;
+  }
+
   // Tells the answer what becomes of one choice.
   class Replies final : public GenerateReplies {
    public:

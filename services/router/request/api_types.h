@@ -26,6 +26,7 @@ using PromptInput = std::variant<std::monostate, PlainText, TokenList, text::Cha
 struct GenerateInput {
   PromptInput prompt;
   uint32_t max_tokens = 0;  // 0 = DefaultMaxTokens (prepare.h)
+  uint32_t choices = 1;     // of the same request, this one included: a key's tokens must do for all of them
   std::optional<float> temperature;
   std::optional<float> top_p;
   std::optional<int32_t> top_k;

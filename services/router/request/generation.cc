@@ -152,7 +152,7 @@ absl::Status Generation::Emit(const Token& token) {
   const double now = life_.SecondsSinceArrival();
   if (first_token_seconds_) environment_.metrics.ObserveNextToken(now - last_token_seconds_);
   NoteFirstToken();
-  last_token_seconds_ = now;
+  last_token_seconds_ = std::max(now, *first_token_seconds_);  // the clock has gone on since `now`
   environment_.metrics.generation_tokens.Increment();
   life_.CountGenerated();
   tokens_.push_back(token.id);

@@ -290,6 +290,7 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
                   .fingerprint = model.fingerprint,
                   .prompt = {},
                   .max_tokens = 0,
+                  .choices = std::max(1u, input.choices),
                   .sampling = {},
                   .stop_ids = {},
                   .cache_scope = input.cache_scope,

@@ -115,7 +115,7 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
   }
   MOE_RETURN_IF_ERROR(Annotate(followed, constraint_field));
   MOE_ASSIGN_OR_RETURN(Tenant::TokenHold hold,
-                       call.tenant->TakeTokens(static_cast<int64_t>(job.prompt.size()), job.max_tokens));
+                       call.tenant->TakeTokens(static_cast<int64_t>(job.prompt.size()), job.max_tokens, job.choices));
   replies.Bounded(job.max_tokens);
   job.cache_scope = call.tenant->CacheScope(job.cache_scope);
   LogInfo("[{}] generate for {}: {} prompt tokens, at most {} more", request_id, call.tenant->name(), job.prompt.size(),

@@ -22,6 +22,7 @@ struct GenerateJob {
   std::string fingerprint;      // of the weights that the tokens are for
   std::vector<int32_t> prompt;  // not empty
   uint32_t max_tokens = 0;      // >= 1; prompt + max_tokens fit the context
+  uint32_t choices = 1;         // of the same request, this one included
   Sampling sampling;
   std::vector<int32_t> stop_ids;
   std::string cache_scope = {};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <vector>
 
 #include "services/router/access/retry_after.h"
 #include "tests/services/router/fake_node.h"
@@ -63,6 +64,25 @@ TEST_F(TenantTest, APromptThatExceedsTheBurstNeverFits) {
   EXPECT_EQ(RetryAfterSeconds(refused), std::nullopt);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("600 tokens at once"));
   EXPECT_TRUE(tenant.TakeTokens(600, 1).ok());
+}
+
+// Waiting helps a request of many choices, as its error says.
+TEST_F(TenantTest, TheChoicesOfARequestFitTogether) {
+  Tenant tenant = Make({.tokens_per_minute = 3000});
+  std::vector<Tenant::TokenHold> holds;
+  for (int i = 0; i < 16; ++i) {
+    auto hold = tenant.TakeTokens(3, 100000, /*choices=*/16);
+    ASSERT_TRUE(hold.ok()) << i << ": " << hold.status();
+    holds.push_back(*std::move(hold));
+  }
+  EXPECT_TRUE(tenant.TakeTokens(3000 - 16 * (3 + kAnswerPart / 16), 0).ok());
+  holds.clear();
+  for (int i = 0; i < 4; ++i) {  // together more than the burst: what they use beyond it is a debt
+    auto hold = tenant.TakeTokens(1000, 1, /*choices=*/4);
+    ASSERT_TRUE(hold.ok()) << i << ": " << hold.status();
+    holds.push_back(*std::move(hold));
+  }
+  EXPECT_FALSE(tenant.TakeTokens(1, 0).ok());
 }
 
 // An answer that may fill the context does not reserve it: the key's other requests run meanwhile.
