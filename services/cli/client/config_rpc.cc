@@ -50,6 +50,11 @@ absl::StatusOr<std::vector<Setting>> SettingsOf(const std::string& run_dir, cons
   context.set_deadline(DeadlineIn(std::chrono::duration<double>(kSeconds)));
   v1::ListSettingsResponse reply;
   const grpc::Status status = v1::SettingsService::NewStub(ConnectServer(server))->ListSettings(&context, {}, &reply);
+  using grpc::StatusCode;
+  if (status.error_code() == StatusCode::UNAVAILABLE || status.error_code() == StatusCode::DEADLINE_EXCEEDED) {
+    return absl::UnavailableError(absl::StrCat(role, " does not answer within ", kSeconds, " s at ", server.address,
+                                               ": is the node up? try deploy/status"));
+  }
   MOE_RETURN_IF_ERROR(FromServer(status, server, role.c_str()));
   std::vector<Setting> settings;
   for (const v1::Setting& told : reply.settings()) {
