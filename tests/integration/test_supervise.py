@@ -78,14 +78,16 @@ def test_a_node_with_a_stopped_role_can_be_looked_at_and_ends(repo, cli, tiny_mo
     """Slow: a node of its own. The role hears SIGTERM as soon as it may go on."""
     node = up(repo, tiny_model, tmp_path / "node")
     assert node["up"].returncode == 0, node["up"].stdout + node["up"].stderr
-    pid = pid_of(node, "decode")
-    os.kill(pid, signal.SIGSTOP)
-    status = subprocess.run([repo / "deploy/status", "--run-dir", node["run_dir"]], capture_output=True, text=True)
-    assert f"stopped (kill -CONT {pid} lets it go on)" in status.stdout
-    told = cli("config", "--run-dir", node["run_dir"], check=False)
-    assert told.returncode == 3 and "[prefill]" in told.stdout and "[decode]" not in told.stdout
-    begin = time.monotonic()
-    down = subprocess.run([repo / "deploy/down", "--run-dir", node["run_dir"]], capture_output=True, text=True)
+    try:
+        pid = pid_of(node, "decode")
+        os.kill(pid, signal.SIGSTOP)
+        status = subprocess.run([repo / "deploy/status", "--run-dir", node["run_dir"]], capture_output=True, text=True)
+        assert f"stopped (kill -CONT {pid} lets it go on)" in status.stdout
+        told = cli("config", "--run-dir", node["run_dir"], check=False)
+        assert told.returncode == 3 and "[prefill]" in told.stdout and "[decode]" not in told.stdout
+    finally:
+        begin = time.monotonic()
+        down = subprocess.run([repo / "deploy/down", "--run-dir", node["run_dir"]], capture_output=True, text=True)
     assert down.returncode == 0, down.stderr
     assert time.monotonic() - begin < 30, "it waited for the stopped role"
 
