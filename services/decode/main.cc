@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
       flags, "--overlap", moestro::decode::kOverlapWords, config.overlap,
       "With a device, cut a step into two batches: the device computes one while the CPU computes the other's "
       "experts. auto: when that is faster by times measured at the start; on: always; off: never")
-      .Because("measured at the start");
+      .Because("with a device, measured at the start");
   flags
       .Add("--expert-cache-bytes", config.expert_cache_bytes,
            "Device memory for routed experts, of which the device then computes some; 0: none")
@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
       "Then: which expert of a layer makes room for another. lru: the one used longest ago; lfu: the one used least "
       "often; mrs: the one with the smallest average of recent scores, those of experts that were nearly chosen "
       "included; first-layers: none, the device holds all experts of the first layers")
-      .Because("needs no history, and lost to none by much");
+      .Because("needs no history of scores");
   flags
       .Add("--prefetch-layers", config.prefetch_layers,
            "Then: from what routers of so many next layers would choose, 0 to 3, experts are loaded ahead while "
@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
       .Add("--near-units", config.near_units,
            "With --device host, for trials: threads that stand for processors on so many DIMMs, as TriMoE has "
            "them. They compute experts of few rows where these lie; 0: none")
-      .Because("for trials: no such processors are on the market");
+      .Because("for trials");
   flags.Add("--near-rate", config.near_rate, "Then: bytes per second that each reads (20GB); 0: as fast as it can")
       .AsBytes()
       .Because("for trials");
@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
                      "loads, so that the "
                      "layer ends first; for comparison: klotski: the device all; ktransformers: device and CPU; monde: "
                      "device and DIMMs")
-      .Because("the fastest of the four in trials");
+      .Because("TriMoE's own; the others are for comparison");
   moestro::AddChoice(
       flags, "--batch-schedule", moestro::decode::kBatchScheduleWords, config.batch_schedule,
       "With --mode throughput and a device, which then computes the routed experts, too, as their weights come layer "
@@ -135,18 +135,18 @@ int main(int argc, char** argv) {
       "layer's "
       "weights come as a whole; s3: and the CPU does not attend ahead; s4: the device attends, the cache comes to it; "
       "whole-layer: and all sequences are one micro-batch")
-      .Because("the fastest of the five in trials");
+      .Because("MoE-Lightning's own; the others are for comparison");
   flags
       .Add("--micro-batch", config.micro_batch,
            "Then: sequences of a micro-batch, of which a step has 256 at most; 0: as by times measured at the "
            "start a step takes least")
-      .Because("found at the start");
+      .Because("with a device, found at the start");
   flags
       .Add("--device-memory", config.device_memory_bytes,
            "Then: memory of the device for routed experts and what steps hand over (8GB); what two layers do not "
            "need holds experts that stay; 0: all of a GPU's, 4 GiB of the host's")
       .AsBytes()
-      .Because("found at the start");
+      .Because("with a device, found at the start");
   flags
       .Add("--device-count", config.devices,
            "Then: devices that share every routed expert (tensor parallel), each with --device-memory and a link of "
@@ -158,7 +158,7 @@ int main(int argc, char** argv) {
            "fast copies to "
            "a GPU (32GB); 0: all")
       .AsBytes()
-      .Because("found at the start");
+      .Because("with a device, found at the start");
   flags
       .Add("--routing-trace", config.routing_trace,
            "File that records the experts of every token, the next-best ones, and what earlier layers would have "

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   moestro::AddChoice(flags, "--prefill-activations", moestro::prefill::kPrefillActivationsWords, config.activations,
                      "Inputs of FP8 weights. bf16: exact; fp8: as such checkpoints are published, on this role's CPUs "
                      "too; auto: fp8 on GPUs that multiply it")
-      .Because("exact where that is as fast");
+      .Because("exact, but on GPUs that multiply FP8");
   flags
       .Add("--chunk-tokens", config.chunk_tokens,
            "Tokens of one forward pass in place, at most 4096; bounds the activation memory. 0: as many as make "
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   flags
       .Add("--unabsorbed-from-tokens", config.mla_form.unabsorbed_from_tokens,
            "With --mla-form auto: shortest prompt that is computed un-absorbed")
-      .Because("the forms took as long there on the machines measured");
+      .Because("a constant of one model and machine, not measured on this one");
   moestro::prefill::StreamConfig& stream = config.stream;
   flags
       .Add("--device", stream.device,
@@ -68,20 +68,20 @@ int main(int argc, char** argv) {
       flags, "--device-exchange", moestro::prefill::kDeviceExchangeWords, stream.device_exchange,
       "With several devices: what they exchange goes from GPU to GPU (peer), or through the host's memory "
       "(host); auto: peer where every GPU reaches all others (nvidia-smi topo -p2p r)")
-      .Because("found at the start");
+      .Because("with a device, found at the start");
   flags
       .Add("--device-timeout-seconds", stream.device_timeout_seconds,
            "With several devices: one that the others wait for is dropped after this long without a sign of life")
-      .Because("the longest exchange of large models takes a part of it");
+      .Because("a constant of one model and machine: set it higher for slower links");
   moestro::AddChoice(flags, "--expert-parallel", moestro::prefill::kExpertParallelismWords, stream.expert_parallel,
                      "With several devices: small (SmallEP: all rows to all), or standard (a row to its experts), for "
                      "comparison")
-      .Because("the faster of the two in trials");
+      .Because("the paper's own; the other is for comparison");
   flags
       .Add("--device-memory", stream.memory_bytes,
            "Memory to use on each device (8GB); 0: all of a GPU's, 4 GiB of the host's")
       .AsBytes()
-      .Because("found at the start");
+      .Because("with a device, found at the start");
   flags
       .Add("--device-dense-bytes", stream.dense_bytes,
            "Part of --device-memory for weights other than routed experts: those of a layer and the next")
@@ -91,9 +91,9 @@ int main(int argc, char** argv) {
       .Add("--device-pin-bytes", stream.pin_bytes,
            "At most this much of the weights is pinned for fast copies to a GPU (32GB); 0: all")
       .AsBytes()
-      .Because("found at the start");
+      .Because("with a device, found at the start");
   flags.Add("--ring-slots", stream.ring_slots, "Experts in device memory at once; 0: as many as fit")
-      .Because("found at the start");
+      .Because("with a device, found at the start");
   flags
       .Add("--min-pass-tokens", stream.min_pass_tokens,
            "Shortest pass into which a streamed prompt is cut; it is cut only where memory forces it")

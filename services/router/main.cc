@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
            "HOST:PORT of the OpenAI API over HTTP; off: none. The same holds for it")
       .Because("nobody else can reach it; the port that clients try first");
   flags.Add("--http-connections", config.http_connections, "HTTP connections that may be open at once")
-      .Because("some tens of KB each, and far above what a workstation's users open");
+      .Because("far above what a workstation's users open");
   flags
       .Add("--http-keep-alive-seconds", config.http_keep_alive_seconds,
            "Streams over HTTP that are silent for this long get a comment, so that no proxy ends them; 0: never")
